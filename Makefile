@@ -1,0 +1,49 @@
+# Every target sets up .venv first; nothing else is needed than Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+export HF_HUB_OFFLINE := 1
+DEMO := runs/directpred-digits
+# One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
+LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
+
+.PHONY: install demo check lint types test test-slow test-data bench clean
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+## Train the built-in recipe, probe it, and compare it with its two baselines
+demo: install
+	$(LAUNCH) recipes/train.py --output $(DEMO) --overwrite
+	$(BIN)/python benchmarks/demo_table.py $(DEMO)
+
+## Lint, types and tests
+check: install lint types
+	$(BIN)/python -m pytest
+
+test: check
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+## What takes minutes
+test-slow: install
+	$(BIN)/python -m pytest -m slow --override-ini addopts='--strict-markers --strict-config -ra'
+
+## What needs data outside the repository: DATA=folder with cifar10/ and imagenet_samples/
+test-data: install
+	$(BIN)/python -m pytest -m data --override-ini addopts='--strict-markers --strict-config -ra'
+
+bench: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv runs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

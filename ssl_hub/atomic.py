@@ -1,0 +1,37 @@
+"""Files that are either the old ones or the new ones, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ssl_hub.errors import UsageError
+
+
+def replace_file(path: Path, content: bytes | Callable[[Path], None]) -> None:
+    """Put ``content`` in place of ``path``: written beside it, flushed to the disk, then renamed over it in one step.
+
+    ``content`` may be a function that writes the file at the path it is given. Raises UsageError where the disk is full
+    or the folder cannot be written; what stood at ``path`` before is still there then.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if callable(content):
+            content(aside)
+        else:
+            aside.write_bytes(content)
+        with aside.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        folder = os.open(path.parent, os.O_RDONLY)  # the rename itself must reach the disk too
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror or error}; free some space or choose a writable folder"
+        ) from error
+    finally:
+        aside.unlink(missing_ok=True)

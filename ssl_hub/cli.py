@@ -1,0 +1,181 @@
+"""The ``ssl-hub`` command: arguments in, one library call, text out. No logic of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ssl_hub.codec import parse_assignments, to_dict, to_json
+from ssl_hub.config import Recipe
+from ssl_hub.errors import UsageError
+from ssl_hub.zoo import DEMO, get_recipe, list_recipes
+
+if TYPE_CHECKING:
+    from ssl_hub.evaluate.results import Result
+
+BAD_INPUT = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``ssl-hub``; returns the exit code: 0, or 2 with one line on stderr for bad input."""
+    parser = argparse.ArgumentParser(
+        prog="ssl-hub", description="Non-contrastive self-supervised learning: recipes, models, evaluation."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    listing = commands.add_parser("recipes", help="list the recipes")
+    listing.add_argument("pattern", nargs="?", default="*", help="shell-style pattern, for example 'directpred-*'")
+    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    listing.set_defaults(run=_recipes)
+
+    show = commands.add_parser("show", help="show everything about a recipe")
+    show.add_argument("recipe")
+    show.add_argument("overrides", nargs="*", metavar="key=value")
+    show.set_defaults(run=_show)
+
+    training = commands.add_parser("train", help="train on one process; for more: accelerate launch recipes/train.py")
+    _training_arguments(training)
+    training.set_defaults(run=_train)
+
+    nearest = commands.add_parser("knn", help="k-nearest-neighbour accuracy of a frozen backbone")
+    _evaluation_arguments(nearest)
+    nearest.add_argument("--k", type=int, default=20, help="neighbours (default 20)")
+    nearest.add_argument("--temperature", type=float, default=0.07, help="of the vote (default 0.07)")
+    nearest.set_defaults(run=_knn)
+
+    probe = commands.add_parser("probe", help="linear-probe accuracy of a frozen backbone")
+    _evaluation_arguments(probe)
+    probe.set_defaults(run=_probe)
+
+    arguments = parser.parse_args(argv)
+    return guarded(lambda: arguments.run(arguments))
+
+
+def train_main(argv: Sequence[str] | None = None) -> int:
+    """The launcher ``recipes/train.py``: train one recipe on every process it is started on."""
+    parser = argparse.ArgumentParser(
+        prog="recipes/train.py", description="Train a recipe; run it with `accelerate launch` or `torchrun`."
+    )
+    _training_arguments(parser)
+    arguments = parser.parse_args(argv)
+    return guarded(lambda: _train(arguments))
+
+
+def guarded(run: Callable[[], None]) -> int:
+    """Run; bad input becomes one line on the main process's stderr and exit code 2. Bugs keep their traceback."""
+    try:
+        run()
+    except UsageError as error:
+        if os.environ.get("RANK", "0") == "0":
+            print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except BrokenPipeError:  # the reader, `head` say, has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until exit, so that the final flush has a place to go
+    return 0
+
+
+def _training_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", nargs="?", help=f"a recipe's name (default: the demo, {DEMO})")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings, for example train.epochs=5 predictor.eps=0.01"
+    )
+    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
+    parser.add_argument("--output", help="run folder (default: the recipe's name in the store, $SSL_HUB_HOME)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    parser.add_argument(
+        "--allow-change", action="append", default=[], metavar="KEY", help="a setting that may differ on resume"
+    )
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from ssl_hub.train.loop import train
+
+    name, assignments = arguments.recipe, arguments.overrides
+    if name is not None and "=" in name:
+        name, assignments = None, [name, *assignments]
+    if name is None:
+        name = DEMO
+        if os.environ.get("RANK", "0") == "0":
+            print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
+    train(
+        name,
+        data=arguments.data,
+        output=arguments.output,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        allow_change=arguments.allow_change,
+        overrides=parse_assignments(assignments),
+    )
+
+
+def _recipes(arguments: argparse.Namespace) -> None:
+    names = list_recipes(arguments.pattern)
+    if not names:
+        raise UsageError(f"no recipe matches {arguments.pattern!r}; `ssl-hub recipes` lists all")
+    if arguments.json:
+        print(json.dumps([to_dict(get_recipe(name)) for name in names], indent=2))
+        return
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:{width}}  {get_recipe(name).summary}")
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    print(to_json(get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))))
+    recipe: Recipe = get_recipe(arguments.recipe)
+    print(f"\ntrain it with: {recipe.command}", file=sys.stderr)
+
+
+def _evaluation_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="run folder, release name, timm:NAME (random), timm:NAME@TAG, or pixels")
+    parser.add_argument(
+        "--data", help="registered name, path, or Hub dataset id (default: what the release was trained on)"
+    )
+    parser.add_argument("--train-split", help="default: the recipe's, else train")
+    parser.add_argument("--test-split", help="default: the recipe's, else test")
+    parser.add_argument("--image-column", help="of a table, where its type does not tell")
+    parser.add_argument("--label-column", help="of a table, where its type does not tell")
+    parser.add_argument("--image-size", type=int, help="pixels, for timm: models and pixels")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    names = ("train_split", "test_split", "image_column", "label_column", "image_size", "batch_size", "workers", "seed")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def _knn(arguments: argparse.Namespace) -> None:
+    from ssl_hub.evaluate.model import knn
+
+    options = _options(arguments)
+    _print(
+        knn(arguments.model, arguments.data, k=arguments.k, temperature=arguments.temperature, **options),
+        arguments.json,
+    )
+
+
+def _probe(arguments: argparse.Namespace) -> None:
+    from ssl_hub.evaluate.model import linear_probe
+
+    _print(linear_probe(arguments.model, arguments.data, **_options(arguments)), arguments.json)
+
+
+def _print(results: list[Result], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(result) for result in results], indent=2))
+        return
+    for result in results:
+        print(f"{result.protocol:8}{result.metric}  {result.value:6.2f} %  {result.dataset} ({result.split})")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

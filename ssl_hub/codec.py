@@ -1,0 +1,185 @@
+"""Recipes to JSON and back, and typed, dotted overrides: ``predictor.eps=0.01``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, Literal, Union
+
+from ssl_hub.config import Part, Recipe
+from ssl_hub.errors import UsageError
+from ssl_hub.registry import suggest
+
+PartOptions = Callable[[str, str], Mapping[str, Any]]
+"""``(section, kind) -> {option: type}``; raises :class:`UsageError` for an unknown kind."""
+
+DESCRIPTION = ("name", "summary", "expected", "notes")  # fields that say what a recipe is, and are not overridden
+
+
+def to_dict(value: Any) -> Any:
+    """Plain dicts, lists and scalars of a recipe or any part of one."""
+    if isinstance(value, Part):
+        return {"kind": value.kind, **dict(value.options)}
+    if dataclasses.is_dataclass(value):
+        return {f.name: to_dict(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [to_dict(item) for item in value]
+    return value
+
+
+def to_json(recipe: Recipe) -> str:
+    """JSON text that :func:`from_json` turns back into an equal recipe."""
+    return json.dumps(to_dict(recipe), indent=2, allow_nan=False)
+
+
+def from_json(text: str) -> Recipe:
+    """Inverse of :func:`to_json`. Raises :class:`UsageError` naming the first key that does not fit."""
+    try:
+        plain = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"a recipe file must hold JSON, got {error}") from None
+    return from_dict(plain)
+
+
+def from_dict(plain: Any) -> Recipe:
+    """Inverse of :func:`to_dict` for a whole recipe."""
+    recipe = _decode(Recipe, plain, "recipe")
+    assert isinstance(recipe, Recipe)
+    return recipe
+
+
+def apply_overrides(recipe: Recipe, overrides: Mapping[str, Any], part_options: PartOptions) -> Recipe:
+    """A copy of ``recipe`` with dotted keys replaced: ``{"predictor.eps": 0.01, "train.epochs": 5}``.
+
+    Values may be typed or text, as from a command line. ``predictor.kind=linear`` switches the kind and keeps the
+    options that the new kind has too; kinds are switched before options are set, whatever the order given. An unknown
+    key or a value of the wrong type raises :class:`UsageError` with the nearest valid key.
+    """
+    for key, value in sorted(overrides.items(), key=lambda item: not item[0].endswith(".kind")):
+        recipe = _override(recipe, key.split("."), value, key, part_options)
+    return recipe
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """``["train.epochs=5"]`` to ``{"train.epochs": "5"}``; anything without ``=`` is an error."""
+    pairs = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"got {assignment!r}, expected key=value, for example train.epochs=5")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _override(node: Any, path: list[str], value: Any, key: str, part_options: PartOptions) -> Any:
+    head, rest = path[0], path[1:]
+    names = [f.name for f in fields(node) if not (isinstance(node, Recipe) and f.name in DESCRIPTION)]
+    if head not in names:
+        prefix = key[: len(key) - len(".".join(path))]
+        raise UsageError(f"unknown setting {key!r}{suggest(prefix + head, [prefix + name for name in names])}")
+    child = getattr(node, head)
+    if isinstance(child, Part):
+        return replace(node, **{head: _override_part(child, head, rest, value, key, part_options)})
+    if rest:
+        if not dataclasses.is_dataclass(child):
+            raise UsageError(f"{'.'.join(key.split('.')[: -len(rest)])!r} is a single value; {key!r} goes too deep")
+        return replace(node, **{head: _override(child, rest, value, key, part_options)})
+    if dataclasses.is_dataclass(child) and not isinstance(value, Mapping):
+        members = ", ".join(f"{key}.{f.name}" for f in fields(child))
+        raise UsageError(f"{key!r} is a group of settings; set one of {members}")
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            child = _override(child, [name], item, f"{key}.{name}", part_options)
+        return replace(node, **{head: child})
+    return replace(node, **{head: _decode(typing.get_type_hints(type(node))[head], value, key)})
+
+
+def _override_part(part: Part, section: str, rest: list[str], value: Any, key: str, part_options: PartOptions) -> Part:
+    if not rest:
+        if isinstance(value, Part):
+            return _decode_part(part_options, section, value.kind, dict(value.options))
+        raise UsageError(f"{key!r} is a component; set {key}.kind or one of its options")
+    if len(rest) > 1:
+        raise UsageError(f"{'.'.join(key.split('.')[:2])!r} is a single value; {key!r} goes too deep")
+    if rest[0] == "kind":
+        kept = set(part_options(section, str(value)))
+        return Part(str(value), **{k: v for k, v in part.options if k in kept})
+    return _decode_part(part_options, section, part.kind, {**dict(part.options), rest[0]: value})
+
+
+def _decode_part(part_options: PartOptions, section: str, kind: str, options: dict[str, Any]) -> Part:
+    known = part_options(section, kind)
+    for name in options:
+        if name not in known:
+            raise UsageError(
+                f"{section} {kind!r} has no option {name!r}{suggest(name, known)}"
+                if known
+                else f"{section} {kind!r} has no options, got {name!r}"
+            )
+    return Part(kind, **{name: _decode(known[name], value, f"{section}.{name}") for name, value in options.items()})
+
+
+def check_parts(recipe: Recipe, part_options: PartOptions) -> Recipe:
+    """The same recipe, or :class:`UsageError` where a part's kind or options do not exist or have the wrong type."""
+    for section in (f.name for f in fields(recipe)):
+        part = getattr(recipe, section)
+        if isinstance(part, Part):
+            changed: dict[str, Any] = {section: _decode_part(part_options, section, part.kind, dict(part.options))}
+            recipe = replace(recipe, **changed)
+    return recipe
+
+
+def _decode(kind: Any, value: Any, key: str) -> Any:
+    """``value`` (JSON or text) as an instance of the annotated type ``kind``; ``key`` names it in errors."""
+    if isinstance(value, str) and kind is not str and not _admits_text(kind):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            value = {"True": True, "False": False, "None": None}.get(value, value)
+    origin = typing.get_origin(kind)
+    if kind is Part and isinstance(value, Mapping) and isinstance(value.get("kind"), str):
+        return Part(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and isinstance(value, Mapping):
+        hints = typing.get_type_hints(kind)
+        for name in value:
+            if name not in hints:
+                raise UsageError(f"unknown setting {f'{key}.{name}'!r}{suggest(name, hints)}")
+        missing = [f.name for f in fields(kind) if f.default is dataclasses.MISSING and f.name not in value]
+        if missing:
+            raise UsageError(f"a recipe needs {missing[0]!r}, and it is missing")
+        return kind(**{name: _decode(hints[name], item, f"{key}.{name}") for name, item in value.items()})
+    if origin in (Union, types.UnionType):
+        if type(None) in typing.get_args(kind) and value in (None, "none", "None", "null"):
+            return None
+        inner = [arm for arm in typing.get_args(kind) if arm is not type(None)]
+        return _decode(inner[0], value, key)
+    if origin is Literal:
+        choices = typing.get_args(kind)
+        if value in choices:
+            return value
+        raise UsageError(f"{key} is {value!r}, expected one of {', '.join(map(repr, choices))}")
+    if origin is tuple and isinstance(value, (list, tuple)):
+        arms = typing.get_args(kind)
+        arms = arms[:1] * len(value) if arms[-1] is Ellipsis else arms
+        if len(arms) == len(value):
+            return tuple(_decode(arm, item, key) for arm, item in zip(arms, value, strict=True))
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int and not isinstance(value, bool) and isinstance(value, (int, float)) and value % 1 == 0:
+        return int(value)
+    if kind is float and not isinstance(value, bool) and isinstance(value, (int, float)):
+        return float(value)
+    if kind is str and isinstance(value, str):
+        return value
+    expected = getattr(kind, "__name__", str(kind)) if origin is None else str(kind)
+    raise UsageError(f"{key} is {value!r}, expected {expected}")
+
+
+def _admits_text(kind: Any) -> bool:
+    if typing.get_origin(kind) is Literal:
+        return all(isinstance(choice, str) for choice in typing.get_args(kind))
+    return typing.get_origin(kind) in (Union, types.UnionType) and str in typing.get_args(kind)

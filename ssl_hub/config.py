@@ -1,0 +1,184 @@
+"""What a recipe is: frozen, keyword-only dataclasses. ``codec`` turns them into JSON and applies overrides.
+
+Nothing here imports torch. Components that come in named kinds (predictor, target, loss) are a :class:`Part`: a kind
+and its options, where the options of a kind are the keyword arguments of the class registered under that name. So a
+new predictor is one class in ``model/predictors.py`` and no edit here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Scalar = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component chosen by name: ``Part("direct", rho=0.3)``. Options left out take the kind's defaults."""
+
+    kind: str
+    options: tuple[tuple[str, Scalar], ...] = ()
+
+    def __init__(self, kind: str, **options: Scalar) -> None:
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "options", tuple(sorted(options.items())))
+
+    def __repr__(self) -> str:
+        return f"Part({', '.join([repr(self.kind), *(f'{k}={v!r}' for k, v in self.options)])})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """Any timm model. ``zero_init_last`` starts each residual branch at zero where the architecture has the option."""
+
+    name: str = "resnet50"
+    zero_init_last: bool = True
+    drop_path_rate: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projector:
+    """MLP from backbone features to projections: ``layers - 1`` hidden layers of Linear, BN, ReLU, then a Linear."""
+
+    layers: int = 2
+    hidden_width: int = 4096
+    output_width: int = 256
+    norm_affine: bool = True  # of the hidden BNs
+    output_norm: Literal["none", "bn", "bn_no_affine"] = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How one view is drawn. Probabilities are per image; jitter strengths are torchvision's ``ColorJitter`` ranges."""
+
+    crop_scale: tuple[float, float] = (0.08, 1.0)  # share of the image's area
+    flip: float = 0.5
+    jitter: float = 0.8
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.2
+    hue: float = 0.1
+    grey: float = 0.2
+    blur: float = 0.5
+    blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel is the odd size nearest a tenth of the image
+    solarise: float = 0.0  # inverts values >= 0.5 (of 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Views:
+    """The two views of an image, ``size`` pixels square, and the normalisation that training and evaluation share."""
+
+    size: int = 224
+    view1: View = View()
+    view2: View = View()
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+    @property
+    def evaluation(self) -> dict[str, Any]:
+        """How evaluation images come in, in timm's terms: small images whole, others the centre of a resize by 8/7."""
+        small = self.size < 128
+        return {
+            "crop_pct": 1.0 if small else 0.875,
+            "interpolation": "bilinear" if small else "bicubic",
+            "mean": self.mean,
+            "std": self.std,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Which images: a registered source, a path, or a Hub dataset id. ``train`` and ``test`` serve evaluation."""
+
+    name: str = "ILSVRC/imagenet-1k"
+    pretrain_split: str = "train"
+    train_split: str = "train"
+    test_split: str = "test"
+    image_column: str | None = None
+    label_column: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optim:
+    """Optimiser and schedules; every schedule counts optimiser steps.
+
+    The learning rate is ``lr * total batch / reference_batch`` (``lr`` itself where ``reference_batch`` is None). The
+    predictor has its own ratio (the paper's alpha_p), schedule and weight decay (its eta_p; None: as the trunk's).
+    """
+
+    name: Literal["sgd", "lars", "adamw"] = "sgd"
+    lr: float = 0.05
+    reference_batch: int | None = 256
+    momentum: float = 0.9  # beta1 of AdamW
+    weight_decay: float = 1e-4
+    decay_norm_and_bias: bool = False
+    warmup_epochs: float = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    predictor_lr_ratio: float = 1.0
+    predictor_schedule: Literal["same", "constant"] = "same"
+    predictor_weight_decay: float | None = None
+    trust_coefficient: float = 0.001  # LARS only
+    clip_norm: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How long and on how much. ``batch_size`` is the total over processes and accumulation, so that a recipe gives
+    the same result however many processes share the work."""
+
+    epochs: int = 100
+    max_steps: int | None = None
+    batch_size: int = 256
+    accumulation: int = 1
+    sync_bn: bool = True
+    joint_views: bool = False  # one forward over both views: BN statistics shared; the papers use one forward per view
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """How the work is done and watched, none of which changes what is learnt beyond rounding."""
+
+    workers: int = 8
+    channels_last: bool = False
+    compile: bool = False
+    log_every_steps: int = 10
+    knn_every_epochs: int = 5
+    knn_k: int = 20
+    checkpoint_every_epochs: int = 1
+    keep_checkpoints: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """A published number this recipe should reach, in percent, and where it is printed."""
+
+    metric: str
+    value: float
+    source: str
+    std: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One training run, named and complete. Derive another with ``dataclasses.replace`` or dotted overrides."""
+
+    name: str
+    summary: str
+    backbone: Backbone = Backbone()
+    projector: Projector = Projector()
+    predictor: Part = Part("mlp")
+    target: Part = Part("ema")
+    loss: Part = Part("cosine")
+    views: Views = Views()
+    data: Data = Data()
+    optim: Optim = Optim()
+    train: Train = Train()
+    runtime: Runtime = Runtime()
+    expected: tuple[Expected, ...] = ()
+    notes: tuple[str, ...] = ()  # each departure from the paper and each choice it leaves open
+
+    @property
+    def command(self) -> str:
+        return f"accelerate launch recipes/train.py {self.name}"

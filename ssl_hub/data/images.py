@@ -1,0 +1,179 @@
+"""Images with their labels: :class:`Source`, and the collections of images that it may stand on."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from ssl_hub.data.decoding import decode
+from ssl_hub.errors import UsageError
+
+
+class Images(Protocol):
+    """A picklable sequence of RGB images, each made when it is asked for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, position: int, /) -> Image.Image: ...
+
+
+class Files:
+    """Images of files: ``root / path`` for each relative path."""
+
+    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+        self.root = root
+        self.paths = np.array(paths, dtype=np.str_)  # one buffer: cheap to send to a worker, and shared when forked
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, position: int) -> Image.Image:
+        path = self.root / str(self.paths[position])
+        return decode(path, str(path))
+
+
+class Pixels:
+    """Images of an array: uint8 ``[N, H, W, 3]``, RGB."""
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
+            raise UsageError(f"images are {pixels.dtype} {list(pixels.shape)}, expected uint8 [N, height, width, 3]")
+        self.pixels = pixels
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, position: int) -> Image.Image:
+        return Image.fromarray(self.pixels[position])
+
+
+class _Joined:
+    """Several sources' images, one after the other."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self.parts = parts
+        self.ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, position: int) -> Image.Image:
+        part = int(np.searchsorted(self.ends, position, side="right"))
+        return self.parts[part].image(position - (int(self.ends[part - 1]) if part else 0))
+
+
+class Source:
+    """One split of a dataset: ``len(source)`` images, and labels where it has any. Map-style and picklable.
+
+    ``classes`` are class names in label order, the same for every split of a dataset, and None for unlabelled data;
+    ``labels`` is int64 ``[N]``, -1 where a label is unknown, and None for unlabelled data.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        split: str,
+        images: Images,
+        *,
+        classes: Sequence[str] | None = None,
+        labels: ArrayLike | None = None,
+    ) -> None:
+        if (classes is None) != (labels is None):
+            raise UsageError(f"data {name!r} gives classes without labels or labels without classes; give both or none")
+        self.name = name
+        self.split = split
+        self.classes = None if classes is None else tuple(classes)
+        self.labels: NDArray[np.int64] | None = None if labels is None else np.asarray(labels, np.int64)
+        self._images = images
+        self._positions: NDArray[np.int64] | None = None
+        if self.labels is not None and self.classes is not None:
+            if self.labels.shape != (len(images),):
+                raise UsageError(f"data {name!r} has {len(images)} images but labels of shape {self.labels.shape}")
+            if self.labels.size and not -1 <= self.labels.min() <= self.labels.max() < len(self.classes):
+                outside = self.labels.min() if self.labels.min() < -1 else self.labels.max()
+                raise UsageError(f"data {name!r} has label {outside}, expected -1 (unknown) to {len(self.classes) - 1}")
+
+    def __len__(self) -> int:
+        return len(self._images if self._positions is None else self._positions)
+
+    def image(self, index: int) -> Image.Image:
+        """Image ``index``, upright RGB. Raises :class:`UsageError` naming the file where it cannot be read."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
+        return self._images[int(index if self._positions is None else self._positions[index])]
+
+    def subset(self, indices: Any) -> Source:
+        """The source of these images alone, in this order; ``indices`` is anything that indexes a numpy array."""
+        plain = isinstance(indices, (slice, list, np.ndarray))
+        chosen = np.arange(len(self))[indices if plain else np.asarray(indices, np.int64)]
+        part = copy.copy(self)
+        part._positions = chosen if self._positions is None else self._positions[chosen]
+        part.labels = None if self.labels is None else self.labels[chosen]
+        return part
+
+    def pixels(self) -> NDArray[np.uint8] | None:
+        """All images as uint8 ``[N, H, W, 3]`` where they are held so, else None: see :func:`decoded`."""
+        if not isinstance(self._images, Pixels):
+            return None
+        return self._images.pixels if self._positions is None else self._images.pixels[self._positions]
+
+    def __repr__(self) -> str:
+        kind = "unlabelled" if self.classes is None else f"{len(self.classes)} classes"
+        return f"Source({self.name!r}, split={self.split!r}, {len(self)} images, {kind})"
+
+
+def joined(parts: Sequence[Source], name: str, split: str) -> Source:
+    """One source of several splits of a dataset; images of unlabelled parts get label -1.
+
+    Raises :class:`UsageError` where two labelled parts do not have the same classes.
+    """
+    labelled = [part for part in parts if part.classes is not None]
+    if not labelled:
+        return Source(name, split, _Joined(parts))
+    for part in labelled:
+        if part.classes != labelled[0].classes:
+            raise UsageError(f"splits {labelled[0].split!r} and {part.split!r} of {name} have different classes")
+    labels = [np.full(len(part), -1, np.int64) if part.labels is None else part.labels for part in parts]
+    return Source(name, split, _Joined(parts), classes=labelled[0].classes, labels=np.concatenate(labels))
+
+
+def decoded(source: Source, limit_bytes: int = 4 * 2**30) -> Source:
+    """The same source with its images decoded and held in memory, for data that is read many times.
+
+    The source itself comes back where that would exceed ``limit_bytes`` or where images differ in size.
+    """
+    if len(source) == 0 or source.pixels() is not None:
+        return source
+    first = np.asarray(source.image(0))
+    if len(source) * first.size > limit_bytes:
+        return source
+    pixels = np.empty((len(source), *first.shape), np.uint8)
+
+    def fill(positions: range) -> bool:
+        for position in positions:
+            image = np.asarray(source.image(position))
+            if image.shape != first.shape:
+                return False
+            pixels[position] = image
+        return True
+
+    chunks = [range(i, min(i + 64, len(source))) for i in range(0, len(source), 64)]
+    with ThreadPoolExecutor(decoding_threads(first.size)) as pool:
+        for i in range(0, len(chunks), 16):  # a few at a time, so that a different size soon ends it
+            if not all(list(pool.map(fill, chunks[i : i + 16]))):
+                return source
+    return Source(source.name, source.split, Pixels(pixels), classes=source.classes, labels=source.labels)
+
+
+def decoding_threads(image_bytes: int) -> int:
+    """Threads to decode images of this size with: one where they are so small that threads wait for each other."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if image_bytes < 3 * 64 * 64 else min(8, cores)

@@ -1,0 +1,207 @@
+"""Batches: two views of each image for training, one transformed image for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from ssl_hub.data.draws import permutation
+from ssl_hub.data.images import Source, decoded, decoding_threads
+from ssl_hub.data.views import EvalTransform, TwoViews
+from ssl_hub.data.workers import Batches, data_loader, unwrapped, useful_workers
+from ssl_hub.errors import UsageError
+
+Pair = tuple[Tensor, Tensor]
+
+_SMALL_SIDE = 128  # pixels; images up to this are decoded by threads: sending them between processes costs more
+_ORDER = 1  # sets the permutation's hashes apart from the views', which have more counters
+
+
+def epoch_order(length: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """The order of images in one epoch: a permutation of ``range(length)`` by (seed, epoch) alone."""
+    return permutation(length, seed, epoch, _ORDER)
+
+
+class TrainLoader:
+    """Micro-batches of one rank: two float views ``[b, 3, S, S]`` on the device, in an order by (seed, epoch) alone.
+
+    Step ``k`` of an epoch takes images ``order[k * B : (k + 1) * B]`` (``B``: ``batch_size``, over all ranks and
+    accumulation), and the remainder of the permutation is left out, so that every batch is full. Micro-batch ``a`` of a
+    rank is slice ``a * world + rank`` of that, so any split of the work gives a step the same images and views.
+
+    Images that share one size and fit ``resident_bytes`` are decoded once and stay on the device (``resident``); else
+    worker processes decode and crop, and the device does the rest.
+
+    Raises :class:`UsageError` where ``batch_size`` does not split evenly or exceeds the number of images.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        views: TwoViews,
+        *,
+        batch_size: int,
+        accumulation: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        seed: int,
+        device: torch.device | str,
+        workers: int = 8,
+        channels_last: bool = False,
+        resident_bytes: int = 4 * 2**30,
+    ) -> None:
+        if batch_size < 1 or batch_size % (world * accumulation):
+            raise UsageError(
+                f"batch_size {batch_size} does not split evenly over {world} processes x {accumulation} accumulation "
+                f"steps; set train.batch_size to a multiple of {world * accumulation}"
+            )
+        if len(source) < batch_size:
+            raise UsageError(
+                f"batch_size {batch_size} is larger than the {len(source)} images of {source.name} "
+                f"(split {source.split!r}); set train.batch_size to at most {len(source)}"
+            )
+        self.source = source
+        self.views = views
+        self.batch_size = batch_size
+        self.accumulation = accumulation
+        self.rank, self.world = rank, world
+        self.seed = seed
+        self.device = torch.device(device)
+        self.steps_per_epoch = len(source) // batch_size
+        self.micro_batch_size = batch_size // (world * accumulation)
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self._workers = useful_workers(workers, self.steps_per_epoch * accumulation)
+        self._sampler: list[list[tuple[int, int]]] = []
+        self._loader: DataLoader[Any] | None = None
+        pixels = decoded(source, resident_bytes).pixels()
+        self._pixels = None if pixels is None else _channels_first(pixels, self.device)
+
+    @property
+    def resident(self) -> bool:
+        """Whether all images lie on the device, decoded."""
+        return self._pixels is not None
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
+        """For each optimiser step from ``start_step`` on, an iterator over its ``accumulation`` micro-batches.
+
+        Views are made when they are asked for, so one micro-batch is alive at a time. Each step's iterator is to be
+        used up, or left, before the next step is taken.
+        """
+        batches = self._indices(epoch, start_step)
+        pairs = self._from_device(batches, epoch) if self.resident else self._from_workers(batches, epoch)
+        for _ in range(start_step, self.steps_per_epoch):
+            step = islice(pairs, self.accumulation)
+            yield step
+            for _ in step:  # what the caller left of this step
+                pass
+
+    def _indices(self, epoch: int, start_step: int) -> list[NDArray[np.int64]]:
+        """This rank's micro-batches of image indices, from ``start_step`` on."""
+        order = epoch_order(len(self.source), seed=self.seed, epoch=epoch)[: self.steps_per_epoch * self.batch_size]
+        shape = (self.steps_per_epoch, self.accumulation, self.world, self.micro_batch_size)
+        return list(order.reshape(shape)[start_step:, :, self.rank].reshape(-1, self.micro_batch_size))
+
+    def _from_device(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[Pair]:
+        assert self._pixels is not None
+        for indices in batches:
+            images = self._pixels[torch.from_numpy(indices).to(self.device)]
+            first, second = self.views(images, indices, epoch)
+            yield self._arranged(first), self._arranged(second)
+
+    def _from_workers(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[Pair]:
+        # The epoch travels with each index, because persistent workers keep the data set they started with.
+        self._sampler[:] = [[(epoch, int(index)) for index in indices] for indices in batches]
+        if self._loader is None:
+            crops = Batches(self.source, _Crops(self.views))
+            self._loader = data_loader(crops, self._sampler, self._workers, self.device, persistent=True)
+        for (first, second), indices in unwrapped(self._loader):
+            crops_on_device = [c.to(self.device, non_blocking=True).permute(0, 3, 1, 2) for c in (first, second)]
+            pair = [
+                self._arranged(self.views.photometric(crop.contiguous(), indices, epoch, view))
+                for view, crop in enumerate(crops_on_device)
+            ]
+            yield pair[0], pair[1]
+
+    def _arranged(self, view: Tensor) -> Tensor:
+        return view.contiguous(memory_format=self._memory_format)
+
+
+def eval_batches(
+    source: Source,
+    transform: Callable[[Any], Tensor],
+    *,
+    batch_size: int,
+    workers: int = 8,
+    device: torch.device | str = "cpu",
+) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+    """Every image of the source once, in order: float ``[b, 3, S, S]`` on the device, and their indices int64 ``[b]``.
+
+    The last batch may be smaller. Small images under an :class:`~ssl_hub.data.views.EvalTransform` are transformed in
+    batches on the device; others one by one in worker processes. A source that is read again and again is best
+    :func:`~ssl_hub.data.images.decoded` once.
+    """
+    device = torch.device(device)
+    positions = [np.arange(i, min(i + batch_size, len(source))) for i in range(0, len(source), batch_size)]
+    if not positions:
+        return
+    if isinstance(transform, EvalTransform) and max(source.image(0).size) <= _SMALL_SIDE:
+        for images, indices in _small_batches(source, positions):
+            yield _transformed(images, transform, device), indices
+        return
+    batches = [[(0, int(index)) for index in indices] for indices in positions]
+    loader = data_loader(
+        Batches(source, _Whole(transform)), batches, useful_workers(workers, len(batches)), device, persistent=False
+    )
+    for (images,), indices in unwrapped(loader):
+        yield images.to(device, non_blocking=True), indices
+
+
+def _small_batches(
+    source: Source, positions: list[NDArray[np.int64]]
+) -> Iterator[tuple[Sequence[NDArray[np.uint8]] | NDArray[np.uint8], NDArray[np.int64]]]:
+    pixels = source.pixels()
+    if pixels is not None:
+        yield from ((pixels[indices], indices) for indices in positions)
+        return
+    with ThreadPoolExecutor(decoding_threads(np.asarray(source.image(0)).size)) as pool:
+        for indices in positions:
+            yield list(pool.map(lambda index: np.asarray(source.image(index)), indices.tolist())), indices
+
+
+def _transformed(
+    images: Sequence[NDArray[np.uint8]] | NDArray[np.uint8], transform: EvalTransform, device: torch.device
+) -> Tensor:
+    if len({image.shape for image in images}) == 1:
+        return transform(_channels_first(np.stack(list(images)), device))
+    return torch.cat([transform(_channels_first(np.stack([image]), device)) for image in images])
+
+
+def _channels_first(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
+    """``[N, H, W, 3]`` to ``[N, 3, H, W]`` on the device."""
+    return torch.from_numpy(pixels).to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
+
+
+class _Crops:
+    def __init__(self, views: TwoViews) -> None:
+        self.views = views
+
+    def __call__(self, image: Image.Image, index: int, epoch: int) -> tuple[Tensor, ...]:
+        first, second = self.views.crop(image, index, epoch)
+        return torch.from_numpy(first), torch.from_numpy(second)
+
+
+class _Whole:
+    def __init__(self, transform: Callable[[Any], Tensor]) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Image.Image, index: int, epoch: int) -> tuple[Tensor, ...]:
+        return (self.transform(image),)

@@ -1,0 +1,231 @@
+"""Features of every image of a source, taken from a frozen backbone, in the source's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from ssl_hub.data.loaders import eval_batches
+from ssl_hub.data.sources import Source
+from ssl_hub.errors import UsageError
+
+GATHERED_ROWS = 8192  # rows per rank and exchange, so that a device never holds the features of a whole data set
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a frozen backbone says about one split.
+
+    Legend: N images, C feature width. ``x`` float32 [N, C], finite; ``y`` int64 [N], an index into ``classes``, or -1
+    where the label is unknown; ``classes`` None where the split has no labels at all. ``layer`` names where the
+    features were taken. Raises UsageError where the arrays do not fit together or ``x`` is not finite.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    classes: tuple[str, ...] | None
+    dataset: str
+    split: str
+    layer: str = "backbone"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", np.asarray(self.x, dtype=np.float32))
+        object.__setattr__(self, "y", np.asarray(self.y, dtype=np.int64))
+        if self.x.ndim != 2 or self.y.shape != (len(self.x),) or self.x.size == 0:
+            raise UsageError(
+                f"features of {self.name} have shape {list(self.x.shape)} with labels {list(self.y.shape)}, "
+                "expected [N, C] with [N], neither of them empty"
+            )
+        bad = int((~np.isfinite(self.x).all(axis=1)).sum())
+        if bad:
+            raise UsageError(
+                f"{bad} of {len(self.x)} images of {self.name} have features that are not finite; "
+                "the backbone diverged, or runs in a precision that overflows"
+            )
+        highest = len(self.classes or ()) - 1
+        if self.y.min() < UNLABELLED or self.y.max() > highest:
+            raise UsageError(
+                f"labels of {self.name} run from {self.y.min()} to {self.y.max()}, expected 0 to {highest} "
+                f"for {highest + 1} classes, or {UNLABELLED} where unknown"
+            )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def name(self) -> str:
+        return f"{self.dataset}/{self.split}"
+
+    @property
+    def width(self) -> int:
+        return int(self.x.shape[1])
+
+
+class _Pixels(nn.Module):
+    """Images as their own features: [B, 3, S, S] to [B, 3 S S]. The baseline that a backbone has to beat."""
+
+    feature_layer = "pixels"
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.flatten(1)
+
+
+def pixel_model() -> nn.Module:
+    """A "backbone" without parameters whose features are the pixels of the evaluation transform."""
+    return _Pixels()
+
+
+def extract(
+    model: nn.Module,
+    source: Source,
+    transform: Callable[[Any], Tensor],
+    *,
+    batch_size: int = 256,
+    workers: int = 0,
+    device: torch.device | str | None = None,
+    accelerator: Accelerator | None = None,
+) -> Features:
+    """Features of every image of ``source``, each exactly once and in order, on every rank.
+
+    ``model`` maps float images [B, 3, S, S] to pooled features [B, C]. It runs in eval mode, without gradients; its
+    state is untouched and each submodule's training flag is as before. With an ``accelerator`` of several processes
+    every rank computes one contiguous share, and all ranks return all rows.
+
+    ``device`` is where the images go: by default to the model's parameters, else to the accelerator's device.
+
+    Raises UsageError, on all ranks alike, where the source is empty or an image unreadable, the model does not return
+    [B, C], or features are not finite.
+    """
+    count, name = len(source), f"{source.name}/{source.split}"
+    if count == 0:
+        raise UsageError(f"{name} has no images, so there are no features to extract")
+    if batch_size < 1:
+        raise UsageError(f"batch_size is {batch_size}, expected at least 1")
+    device = torch.device(device) if device is not None else _device_of(model, accelerator)
+
+    if accelerator is None or accelerator.num_processes == 1:
+        x = _share_of_features(model, source, transform, batch_size, workers, device)
+    else:
+        # Contiguous shares of one size: rank r holds rows [r * share, (r + 1) * share), so that only the tail of the
+        # ranks' concatenation is padding, and cutting it at N leaves each row once and in order.
+        share = -(-count // accelerator.num_processes)
+        first = min(accelerator.process_index * share, count)
+        rows = np.arange(first, min(first + share, count))
+        mine, failure = np.empty((0, 0), np.float32), ""
+        try:
+            if len(rows):
+                mine = _share_of_features(model, source.subset(rows), transform, batch_size, workers, device)
+        except UsageError as error:
+            failure = str(error)  # raised below on every rank: one that raised alone would leave the others waiting
+        x = _gather_shares(mine, failure, share, accelerator)[:count]
+
+    labels = np.full(count, UNLABELLED) if source.labels is None else source.labels
+    layer = getattr(model, "feature_layer", "backbone")
+    return Features(x, labels, source.classes, source.name, source.split, layer)
+
+
+def check_pair(train: Features, test: Features) -> None:
+    """Raise UsageError unless ``test`` can be judged by a classifier fitted on ``train``: labels, classes and width."""
+    for features in (train, test):
+        unknown = int((features.y == UNLABELLED).sum())
+        if features.classes is None or unknown:
+            raise UsageError(
+                f"{unknown} of {len(features)} images of {features.name} have no label; "
+                "choose a labelled split (data.train_split, data.test_split)"
+            )
+    if train.classes != test.classes:
+        differing = sorted(set(train.classes or ()) ^ set(test.classes or ()))
+        difference = f"not in both: {', '.join(differing[:5])}" if differing else "same names in another order"
+        raise UsageError(
+            f"{train.name} has {len(train.classes or ())} classes and {test.name} has {len(test.classes or ())} "
+            f"({difference}); expected one class list for both splits"
+        )
+    if train.width != test.width:
+        raise UsageError(
+            f"features of {train.name} have width {train.width} and those of {test.name} width {test.width}; "
+            "extract both with the same model and transform"
+        )
+
+
+@torch.no_grad()  # not inference_mode: a timm layer may cache a tensor here that the next training step back-propagates
+def _share_of_features(
+    model: nn.Module,
+    source: Source,
+    transform: Callable[[Any], Tensor],
+    batch_size: int,
+    workers: int,
+    device: torch.device,
+) -> np.ndarray:
+    """float32 [len(source), C] of this process's images."""
+    x: np.ndarray | None = None
+    rows_seen = 0
+    with _eval_mode(model):
+        for images, rows in eval_batches(source, transform, batch_size=batch_size, workers=workers, device=device):
+            features = model(images)
+            _check_pooled(features, len(rows))
+            if x is None:
+                x = np.empty((len(source), features.shape[1]), np.float32)
+            x[rows] = features.float().cpu().numpy()
+            rows_seen += len(rows)
+    assert x is not None and rows_seen == len(source), f"{rows_seen} of {len(source)} images were loaded"
+    return x
+
+
+def _gather_shares(mine: np.ndarray, failure: str, share: int, accelerator: Accelerator) -> np.ndarray:
+    """Every rank's rows, padded to ``share`` each, in rank order; or the first rank's failure, on all ranks."""
+    reports: list[tuple[str, int]] = gather_object([(failure, mine.shape[1])])
+    for message, _ in reports:
+        if message:
+            raise UsageError(message)
+    ranks, width = accelerator.num_processes, max(width for _, width in reports)
+    gathered = np.empty((ranks, share, width), np.float32)
+    for start in range(0, share, GATHERED_ROWS):
+        part = np.zeros((min(GATHERED_ROWS, share - start), width), np.float32)
+        have = mine[start : start + len(part)].reshape(-1, width)
+        part[: len(have)] = have
+        everyone = accelerator.gather(torch.from_numpy(part).to(accelerator.device))
+        gathered[:, start : start + len(part)] = everyone.cpu().numpy().reshape(ranks, len(part), width)
+    return gathered.reshape(ranks * share, width)
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards each submodule's own flag, which ``model.train()`` alone would not bring back."""
+    flags = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in flags.items():
+            module.training = training
+
+
+def _device_of(model: nn.Module, accelerator: Accelerator | None) -> torch.device:
+    for parameter in model.parameters():
+        return parameter.device
+    return accelerator.device if accelerator is not None else torch.device("cpu")
+
+
+def _check_pooled(features: Any, batch: int) -> None:
+    if isinstance(features, Tensor) and features.shape[:1] == (batch,) and features.ndim == 2:
+        return
+    if isinstance(features, Tensor):
+        got = f"a tensor of shape {list(features.shape)}"
+    elif isinstance(features, (tuple, list)):
+        shapes = ", ".join(str(list(f.shape)) if isinstance(f, Tensor) else type(f).__name__ for f in features)
+        got = f"a {type(features).__name__} of {shapes}"
+    else:
+        got = f"a {type(features).__name__}"
+    raise UsageError(
+        f"the model returned {got}, expected pooled features [{batch}, C]; "
+        "create the backbone with num_classes=0 and global_pool='avg'"
+    )

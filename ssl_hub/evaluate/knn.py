@@ -1,0 +1,129 @@
+"""Weighted nearest-neighbour classification of frozen features: the monitor's metric, with nothing to train."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.features import Features, check_pair
+from ssl_hub.evaluate.results import Result, accuracy_results
+
+SMALLEST_NORM = 1e-12
+
+
+@torch.no_grad()
+def knn_classify(
+    train_x: Tensor | np.ndarray,
+    train_y: Tensor | np.ndarray,
+    test_x: Tensor | np.ndarray,
+    *,
+    k: int = 200,
+    temperature: float = 0.07,
+    num_classes: int,
+    chunk_size: int = 1024,
+) -> Tensor:
+    """Class scores of each query from its ``k`` nearest neighbours in the bank.
+
+    Legend: N bank rows, Q queries, C feature width. ``train_x`` [N, C], ``train_y`` integer [N] in
+    [0, ``num_classes``), ``test_x`` [Q, C]; returns float32 [Q, num_classes] on ``train_x``'s device, where a class
+    without a neighbour has exactly 0.
+
+    Each neighbour votes for its class with exp(s / temperature), s its cosine similarity to the query (Wu et al. 2018,
+    arXiv 1805.01978, section 3.4). Here a query's votes are divided by its nearest neighbour's, exp((s - s_max) /
+    temperature), which leaves their ranking as it was and cannot overflow. A zero vector has similarity 0 to all.
+
+    ``k`` beyond N is N. Memory beyond the inputs is about ``chunk_size`` x N floats. Raises UsageError for an empty
+    bank, widths or label counts that differ, labels out of range, and k, temperature or chunk_size not above 0.
+    """
+    bank, labels, queries = torch.as_tensor(train_x), torch.as_tensor(train_y), torch.as_tensor(test_x)
+    _check(bank, labels, queries, k=k, temperature=temperature, num_classes=num_classes, chunk_size=chunk_size)
+    bank, labels = bank.float(), labels.to(bank.device, torch.int64)
+    k = min(k, len(bank))
+    # The similarities are divided by the bank's norms, not the bank itself: a normalised copy could dwarf a chunk.
+    inverse_norms = torch.linalg.vector_norm(bank, dim=1).clamp_min_(SMALLEST_NORM).reciprocal_()
+    scores = torch.zeros(len(queries), num_classes, device=bank.device)
+    for start in range(0, len(queries), chunk_size):
+        chunk = functional.normalize(queries[start : start + chunk_size].to(bank.device).float(), eps=SMALLEST_NORM)
+        similarity = (chunk @ bank.T).mul_(inverse_norms)
+        nearest, neighbours = similarity.topk(k, dim=1)  # descending: column 0 is the nearest
+        del similarity  # before the next chunk's is allocated
+        votes = ((nearest - nearest[:, :1]) / temperature).exp_()
+        scores[start : start + chunk_size].scatter_add_(1, labels[neighbours], votes)
+    return scores
+
+
+def knn(
+    train: Features,
+    test: Features,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    chunk_size: int = 1024,
+    device: torch.device | str | None = None,
+) -> list[Result]:
+    """Top-1, and top-5 where there are at least five classes, of ``test`` classified by its neighbours in ``train``.
+
+    The recorded ``k`` is the one used, after clipping to the bank. ``device`` (default: CPU) is where the bank and the
+    similarities live. Raises UsageError where the two splits do not belong together; see :func:`knn_classify`.
+    """
+    check_pair(train, test)
+    assert train.classes is not None
+    scores = knn_classify(
+        torch.from_numpy(train.x).to(device or "cpu"),
+        train.y,
+        test.x,
+        k=k,
+        temperature=temperature,
+        num_classes=len(train.classes),
+        chunk_size=chunk_size,
+    ).cpu()
+    settings = {
+        "k": min(k, len(train)),
+        "temperature": temperature,
+        "bank_size": len(train),
+        "bank_split": train.split,
+        "layer": train.layer,
+    }
+    return accuracy_results(
+        scores,
+        torch.from_numpy(test.y),
+        scores > 0,
+        dataset=test.dataset,
+        split=test.split,
+        protocol="knn",
+        settings=settings,
+    )
+
+
+def _check(
+    bank: Tensor,
+    labels: Tensor,
+    queries: Tensor,
+    *,
+    k: int,
+    temperature: float,
+    num_classes: int,
+    chunk_size: int,
+) -> None:
+    if k < 1:
+        raise UsageError(f"k is {k}, expected at least 1 neighbour")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise UsageError(f"temperature is {temperature}, expected a number above 0, for example 0.07")
+    if chunk_size < 1:
+        raise UsageError(f"chunk_size is {chunk_size}, expected at least 1 query")
+    if bank.ndim != 2 or queries.ndim != 2 or bank.shape[1:] != queries.shape[1:]:
+        raise UsageError(
+            f"the bank has shape {list(bank.shape)} and the queries {list(queries.shape)}, expected [N, C] and [Q, C]"
+        )
+    if len(bank) == 0 or labels.shape != bank.shape[:1]:
+        raise UsageError(
+            f"the bank has {len(bank)} rows and labels of shape {list(labels.shape)}, expected one label per row"
+        )
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= num_classes:
+        raise UsageError(f"bank labels run from {lowest} to {highest}, expected 0 to {num_classes - 1}")

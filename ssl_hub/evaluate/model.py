@@ -1,0 +1,176 @@
+"""Evaluating a model by name: the public ``knn`` and ``linear_probe``, and the transform that belongs to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ssl_hub.config import Data, Recipe
+from ssl_hub.data.sources import open_source
+from ssl_hub.data.views import eval_transform as make_transform
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate import knn as nearest
+from ssl_hub.evaluate import linear
+from ssl_hub.evaluate.features import Features, extract, pixel_model
+from ssl_hub.evaluate.results import Result, append_results
+from ssl_hub.hub import store
+from ssl_hub.model import backbones
+from ssl_hub.model.release import add_classifier, read_recipe
+
+TIMM, PIXELS = "timm:", "pixels"
+
+
+def eval_transform(model: nn.Module) -> Callable[[Any], Tensor]:
+    """The evaluation transform of a timm model: resize, centre crop and normalise as its ``pretrained_cfg`` says.
+
+    Takes a PIL image or a uint8 tensor [3, H, W] or [B, 3, H, W]; returns float32 of the model's input size.
+    """
+    config = getattr(model, "pretrained_cfg", None)
+    if not isinstance(config, dict) or "input_size" not in config:
+        raise UsageError(
+            f"{type(model).__name__} has no pretrained_cfg; eval_transform takes models made by timm or ssl_hub.load"
+        )
+    return make_transform(
+        size=config["input_size"][-1],
+        crop_pct=config["crop_pct"],
+        interpolation=config["interpolation"],
+        mean=config["mean"],
+        std=config["std"],
+    )
+
+
+class Subject(NamedTuple):
+    """What is evaluated."""
+
+    model: nn.Module  # [B, 3, S, S] -> [B, C]
+    transform: Callable[[Any], Tensor]
+    folder: Path | None  # where its results belong, for a release
+    recipe: Recipe | None  # what trained it, for a release that says so
+
+
+def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
+    """Find a model to evaluate.
+
+    Args:
+        model: a run folder or release name; ``timm:NAME`` for that architecture at random initialisation, or
+            ``timm:NAME@TAG`` for timm's weights; ``pixels`` for the images themselves; or a timm model.
+        image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
+        seed: draws the random initialisation.
+    """
+    if isinstance(model, nn.Module):
+        return Subject(model, eval_transform(model), None, None)
+    name = str(model)
+    if name == PIXELS:
+        transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+        return Subject(pixel_model(), transform, None, None)
+    if name.startswith(TIMM):
+        architecture, _, tag = name.removeprefix(TIMM).partition("@")
+        size = {} if image_size is None else {"input_size": (3, image_size, image_size), "crop_pct": 1.0}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            named = f"{architecture}.{tag}" if tag else architecture
+            made = backbones.create(named, pretrained=bool(tag), pretrained_cfg_overlay=size or None).eval()
+        return Subject(made, eval_transform(made), None, None)
+    if image_size is not None:
+        raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
+    folder = store.resolve(name)
+    loaded = store.load(folder)
+    return Subject(loaded, eval_transform(loaded), folder, read_recipe(folder))
+
+
+def knn(
+    model: str | Path | nn.Module, data: str | None = None, *, k: int = 20, temperature: float = 0.07, **options: Any
+) -> list[Result]:
+    """Weighted k-nearest-neighbour accuracy of a frozen backbone; the train split is the bank, the test split queries.
+
+    Args:
+        model: a run folder, a release name, ``timm:NAME``, ``timm:NAME@TAG``, ``pixels`` or a timm model; see
+            :func:`open_model`.
+        data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
+        k, temperature: of the vote (Wu et al. 2018, section 3.4).
+        options: see :class:`Extraction`.
+
+    Returns:
+        Top-1 (and top-5 from five classes on) in percent. A release keeps them in its results.json.
+    """
+    extraction = Extraction(**options)
+    subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
+    train, test = features_of(subject, data, extraction)
+    results = nearest.knn(train, test, k=k, temperature=temperature)
+    if subject.folder is not None:
+        append_results(subject.folder, results)
+    return results
+
+
+def linear_probe(model: str | Path | nn.Module, data: str | None = None, **options: Any) -> list[Result]:
+    """Linear-probe accuracy of a frozen backbone: multinomial logistic regression on standardised, cached features.
+
+    The strength of its regularisation is chosen on a held-out part of the train split; see
+    :func:`ssl_hub.evaluate.linear.linear_probe`. Arguments and what is returned are those of :func:`knn`; ``seed`` also
+    draws the held-out part. A release keeps the head as well: ``ssl_hub.load(model, head=...)`` is then a classifier,
+    and a head for the pre-training data becomes the released model's own.
+    """
+    extraction = Extraction(**options)
+    subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
+    train, test = features_of(subject, data, extraction)
+    head, results = linear.linear_probe(train, test, seed=extraction.seed)
+    if subject.folder is not None:
+        head.save(subject.folder)
+        append_results(subject.folder, results)
+        if data is None or (subject.recipe is not None and subject.recipe.data.name == data):
+            add_classifier(subject.folder, head.weight, head.bias, head.classes)
+    return results
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """Where images come from and how they go through the backbone.
+
+    Splits and columns left out are those of the release's recipe when ``data`` is what it was trained on, else
+    ``train``, ``test`` and what the column types say. ``seed`` draws a random initialisation.
+    """
+
+    train_split: str | None = None
+    test_split: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    image_size: int | None = None
+    batch_size: int = 256
+    workers: int = 4
+    seed: int = 0
+
+
+def features_of(subject: Subject, data: str | None, extraction: Extraction) -> tuple[Features, Features]:
+    """Features of the train and test split of ``data``."""
+    own = None if subject.recipe is None else subject.recipe.data
+    name = data or (own.name if own is not None else None)
+    if name is None:
+        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
+    known = own if own is not None and own.name == name else Data()
+    columns = {
+        "image_column": extraction.image_column or known.image_column,
+        "label_column": extraction.label_column or known.label_column,
+    }
+    sources = [
+        open_source(name, split, **columns)
+        for split in (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
+    ]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = subject.model.to(device)
+    train, test = (
+        extract(
+            model,
+            source,
+            subject.transform,
+            batch_size=extraction.batch_size,
+            workers=extraction.workers,
+            device=device,
+        )
+        for source in sources
+    )
+    return train, test

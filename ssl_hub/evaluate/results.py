@@ -1,0 +1,169 @@
+"""The dated record of one measurement, and the ``results.json`` that collects them next to the weights."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.errors import UsageError
+
+RESULTS_FILE = "results.json"
+MEASURED_WITH = ("ssl_hub", "torch", "timm")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def installed_versions() -> dict[str, str]:
+    """Versions of the packages that a number depends on, from their metadata; nothing is imported."""
+    versions = {}
+    for package in MEASURED_WITH:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One measured number, with everything that has to stand beside it.
+
+    ``metric`` is "top1" or "top5" and ``value`` its percentage, 0 to 100; ``protocol`` is "knn", "linear" or
+    "finetune". ``settings`` holds what the protocol was run with (k, temperature, bank size, layer, strength, ...);
+    ``seed`` is None where the protocol draws nothing. numpy scalars and 0-d tensors become plain numbers.
+
+    Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
+    """
+
+    metric: str
+    value: float
+    dataset: str
+    split: str
+    protocol: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    date: str = field(default_factory=_now)
+    versions: dict[str, str] = field(default_factory=installed_versions)
+
+    def __post_init__(self) -> None:
+        where = f"{self.metric} of {self.protocol} on {self.dataset}/{self.split}"
+        value = plain(self.value, where)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
+            raise UsageError(f"{where} is {value!r}, expected a percentage from 0 to 100")
+        object.__setattr__(self, "value", float(value))
+        object.__setattr__(self, "settings", plain(dict(self.settings), f"settings of {where}"))
+        object.__setattr__(self, "seed", plain(self.seed, f"seed of {where}"))
+
+
+def plain(value: Any, where: str) -> Any:
+    """``value`` in JSON's own types: numpy scalars, 0-d arrays and 0-d tensors become Python numbers, tuples lists.
+
+    ``where`` names the value in errors. Raises UsageError for NaN, infinity, and anything JSON cannot hold.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}, {key!r}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, where) for item in value]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise UsageError(f"{where} is {value}, expected a finite number; it was not measured, so leave it out")
+        return float(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise UsageError(f"{where} is a {type(value).__name__}, expected a number, text, a list or a dict")
+
+
+def accuracy_results(
+    scores: Tensor,
+    labels: Tensor,
+    counted: Tensor,
+    *,
+    dataset: str,
+    split: str,
+    protocol: str,
+    settings: dict[str, Any],
+    seed: int | None = None,
+) -> list[Result]:
+    """Top-1, and top-5 where there are at least five classes, of class scores.
+
+    Legend: Q images, K classes. ``scores`` float [Q, K]; ``labels`` int64 [Q]; ``counted`` bool [Q, K] or [K] marks the
+    classes that may be counted as predicted. A class that got no vote or was never trained is not a fifth guess.
+    """
+    scores = scores.masked_fill(~counted, -torch.inf)
+    results = []
+    for top in (1, 5):
+        if top > scores.shape[1]:
+            continue
+        best, classes = scores.topk(top, dim=1)
+        hits = ((classes == labels[:, None]) & (best > -torch.inf)).any(dim=1)
+        percent = 100.0 * int(hits.sum()) / len(labels)
+        results.append(
+            Result(
+                metric=f"top{top}",
+                value=percent,
+                dataset=dataset,
+                split=split,
+                protocol=protocol,
+                settings=settings,
+                seed=seed,
+            )
+        )
+    return results
+
+
+def append_results(folder: Path, results: Sequence[Result]) -> None:
+    """Add records to ``folder/results.json``, creating both as needed.
+
+    A record with the same metric, dataset, split, protocol, settings and seed replaces the older one in its place.
+    The file is replaced whole: a reader, or a crash, sees the old list or the new one. Keys that a newer version wrote
+    survive. Raises UsageError where an existing file is not a list of results.
+    """
+    folder = Path(folder)
+    records = _read_records(folder / RESULTS_FILE)
+    places = {_identity(record): place for place, record in enumerate(records)}
+    for result in results:
+        record = asdict(result)
+        place = places.setdefault(_identity(record), len(records))
+        records[place : place + 1] = [record]
+    text = json.dumps(records, indent=2, allow_nan=False) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_file(folder / RESULTS_FILE, text.encode())
+
+
+def read_results(folder: Path) -> list[Result]:
+    """The records of ``folder/results.json`` in order; none where there is no file. Unknown, newer keys are ignored."""
+    path = Path(folder) / RESULTS_FILE
+    known = {f.name for f in fields(Result)}
+    return [Result(**{k: v for k, v in record.items() if k in known}) for record in _read_records(path)]
+
+
+def _identity(record: Mapping[str, Any]) -> str:
+    names = ("metric", "dataset", "split", "protocol", "settings", "seed")
+    return json.dumps([record.get(name) for name in names], sort_keys=True)
+
+
+def _read_records(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    try:
+        records = json.loads(path.read_text())
+    except ValueError as error:
+        raise UsageError(f"{path} must hold JSON, got {error}; repair or remove the file") from None
+    required = {"metric", "value", "dataset", "split", "protocol"}
+    if not isinstance(records, list) or not all(isinstance(r, dict) and required <= r.keys() for r in records):
+        raise UsageError(f"{path} must hold a list of results with {', '.join(sorted(required))}; repair or remove it")
+    return records

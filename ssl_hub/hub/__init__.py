@@ -1,0 +1,1 @@
+"""The store of releases: names to files, and files to models."""

@@ -1,0 +1,1 @@
+"""The method itself: backbone, projector, predictor, target and their composition. Torch only, no training."""

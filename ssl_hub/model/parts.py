@@ -1,0 +1,36 @@
+"""The components that recipes choose by name, and the options each kind takes: its constructor's keyword arguments."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ssl_hub.codec import check_parts
+from ssl_hub.config import Recipe
+from ssl_hub.model.losses import LOSSES, Loss
+from ssl_hub.model.predictors import PREDICTORS, Predictor
+from ssl_hub.model.targets import TARGETS, Target
+from ssl_hub.registry import Registry
+
+PARTS: dict[str, Registry[Callable[..., Any]]] = {"predictor": PREDICTORS, "target": TARGETS, "loss": LOSSES}
+
+
+def part_options(section: str, kind: str) -> Mapping[str, Any]:
+    """Option names and types of one kind, for example ``part_options("predictor", "linear")`` is ``{"bias": bool}``."""
+    made_by: Any = PARTS[section][kind]
+    hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
+    parameters = inspect.signature(made_by).parameters.values()
+    return {p.name: hints[p.name] for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def build_parts(recipe: Recipe) -> tuple[Predictor, Target, Loss]:
+    """The predictor, target and loss of a recipe; UsageError where an option does not exist or has the wrong type."""
+    recipe = check_parts(recipe, part_options)
+    predictor, target, loss = recipe.predictor, recipe.target, recipe.loss
+    return (
+        PREDICTORS[predictor.kind](recipe.projector.output_width, **dict(predictor.options)),
+        TARGETS[target.kind](**dict(target.options)),
+        LOSSES[loss.kind](**dict(loss.options)),
+    )

@@ -1,0 +1,391 @@
+"""Predictors: the maps from online projections to target projections. One class adds one; nothing branches on names.
+
+Legend: ``B`` samples of one view, ``D`` projection width. The keyword arguments of a registered predictor are the
+options ``predictor.*`` of a recipe. The life of a predictor within one optimiser step:
+
+1. ``observe(projections, targets)`` per micro-batch: detached, before anything is predicted;
+2. ``forward(f)`` per view;
+3. ``refresh(step)`` once, after the optimiser step, or ``discard()`` where that step was skipped.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model.heads import mlp
+from ssl_hub.model.running import RunningExpectation, full_precision
+from ssl_hub.model.spectrum import (
+    Form,
+    Solution,
+    optimal_predictor,
+    predictor_from_correlation,
+    symmetrise,
+)
+from ssl_hub.registry import Registry
+
+
+class Predictor(nn.Module):
+    """A map [B, D] -> [B, D] and its life cycle; see the module's docstring."""
+
+    straight_through = False
+    """True where the isotropic losses make sense: the predictor is a function of F, not trained by the loss."""
+
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        """Take statistics of one micro-batch: per view the projections [B, D] and the targets they should predict."""
+
+    def overwrites(self, step: int) -> bool:
+        """Whether :meth:`refresh` replaces the weights after optimiser step ``step`` (0-based), whatever it did."""
+        return False
+
+    def refresh(self, step: int) -> None:
+        """Update the weights after optimiser step ``step``."""
+
+    def discard(self) -> None:
+        """Forget what was observed since the last refresh: the optimiser step was skipped."""
+
+    def matrix(self) -> Tensor | None:
+        """The predictor as a matrix W [D, D] with forward(f) = f W^T, or None where it is not one."""
+        return None
+
+
+PREDICTORS: Registry[Callable[..., Predictor]] = Registry("predictor")
+
+
+@PREDICTORS.register("identity")
+class IdentityPredictor(Predictor):
+    """No predictor. Collapses with a stop-gradient target (Tian et al. 2021, section 3)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+    def forward(self, f: Tensor) -> Tensor:
+        return f
+
+
+@PREDICTORS.register("mlp")
+class MLPPredictor(Predictor):
+    """Linear, BN, ReLU, Linear: BYOL's and SimSiam's predictor. No BN after the last layer.
+
+    Args:
+        hidden_width: of the one hidden layer (BYOL 4096, SimSiam 512, the paper's STL-10/CIFAR-10 code 512).
+        norm_affine: whether the BN has a learnt scale and shift.
+    """
+
+    def __init__(self, width: int, *, hidden_width: int = 4096, norm_affine: bool = True) -> None:
+        super().__init__()
+        self.layers = mlp([width, hidden_width, width], norm_affine=norm_affine)
+
+    def forward(self, f: Tensor) -> Tensor:
+        out: Tensor = self.layers(f)
+        return out
+
+
+@PREDICTORS.register("linear")
+class LinearPredictor(Predictor):
+    """One linear layer trained by the loss; PyTorch's default initialisation, U(-1/sqrt D, 1/sqrt D)."""
+
+    def __init__(self, width: int, *, bias: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, width, bias=bias)
+
+    def forward(self, f: Tensor) -> Tensor:
+        out: Tensor = self.linear(f)
+        return out
+
+    def matrix(self) -> Tensor:
+        return self.linear.weight
+
+
+@PREDICTORS.register("symmetric")
+class SymmetricPredictor(Predictor):
+    """A predictor held symmetric by projecting its weights after each optimiser step (Tian et al. 2021, section 3.2).
+
+    Args:
+        layers: 1 for a linear map, W <- (W + W^T) / 2; 2 for Linear, BN, ReLU, Linear with tied weights,
+            W1, W2^T <- (W1 + W2^T) / 2. The initial weights are not symmetric, as in the authors' code.
+        bias: of the linear layers.
+        hidden_width: of the hidden layer when there is one.
+        norm_affine: whether that layer's BN has a learnt scale and shift.
+    """
+
+    def __init__(
+        self, width: int, *, layers: int = 1, bias: bool = False, hidden_width: int = 512, norm_affine: bool = True
+    ) -> None:
+        super().__init__()
+        if layers not in (1, 2):
+            raise UsageError(f"predictor.layers is {layers}, expected 1 or 2 for a symmetric predictor")
+        widths = [width, width] if layers == 1 else [width, hidden_width, width]
+        self.layers = mlp(widths, norm_affine=norm_affine, bias=bias)
+        self.linears = [module for module in self.layers if isinstance(module, nn.Linear)]
+
+    def forward(self, f: Tensor) -> Tensor:
+        out: Tensor = self.layers(f)
+        return out
+
+    @torch.no_grad()
+    def refresh(self, step: int) -> None:
+        first, last = self.linears[0].weight, self.linears[-1].weight
+        tied = (first + last.mT) / 2  # one layer: first is last, and this is its symmetric part
+        first.copy_(tied)
+        last.copy_(tied.mT)
+
+    def matrix(self) -> Tensor | None:
+        return self.linears[0].weight if len(self.linears) == 1 else None
+
+
+class SetPredictor(Predictor):
+    """Common to the predictors whose matrix is computed from running statistics rather than trained.
+
+    Every ``freq``-th step (0, freq, 2 freq, ...) the weight is overwritten after the optimiser step. With ``freq=1`` it
+    is never trained. With larger ``freq`` the steps in between are ordinary gradient steps, while one that overwrites
+    takes no gradient, weight decay or momentum, unless ``momentum_through``: the authors' code lets the momentum buffer
+    collect those gradients too. ``freq=0`` never overwrites. When no finite matrix can be computed the previous weight
+    stays, with one warning.
+    """
+
+    straight_through = True
+
+    def __init__(self, width: int, *, freq: int, momentum_through: bool) -> None:
+        super().__init__()
+        if freq < 0:
+            raise UsageError(f"predictor.freq is {freq}, expected 0 (never) or a positive number of steps")
+        self.freq, self.momentum_through = freq, momentum_through
+        self.weight = nn.Parameter(nn.Linear(width, width, bias=False).weight.detach(), requires_grad=freq != 1)
+        self._warned = False
+
+    def forward(self, f: Tensor) -> Tensor:
+        return nn.functional.linear(f, self.weight)
+
+    def matrix(self) -> Tensor:
+        return self.weight
+
+    def is_due(self, step: int) -> bool:
+        return self.freq > 0 and step % self.freq == 0
+
+    def overwrites(self, step: int) -> bool:
+        return self.is_due(step) and not self.momentum_through
+
+    def compute(self) -> Tensor:
+        """The matrix that the statistics call for, [D, D]."""
+        raise NotImplementedError
+
+    def statistics(self) -> list[RunningExpectation]:
+        return [module for module in self.modules() if isinstance(module, RunningExpectation)]
+
+    @torch.no_grad()
+    def refresh(self, step: int) -> None:
+        updated = all([statistic.close_step() for statistic in self.statistics()])
+        if not self.is_due(step):
+            return
+        try:
+            weight = self.compute()
+        except LinAlgError:
+            weight = torch.full_like(self.weight, float("nan"))
+        if updated and bool(torch.isfinite(weight).all()):
+            self.weight.copy_(weight)
+        elif not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"step {step}: the correlation matrix is zero, not finite or could not be decomposed; the predictor"
+                " keeps its previous weight (said once)",
+                stacklevel=2,
+            )
+
+    def discard(self) -> None:
+        for statistic in self.statistics():
+            statistic.discard()
+
+
+class DirectPredictor(SetPredictor):
+    """W = U diag(p) U^T from the running correlation matrix F = U diag(s) U^T; see :func:`direct`."""
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        rho: float | None,
+        eps: float,
+        freq: int,
+        alpha: float,
+        c: float,
+        form: Form,
+        centred: bool,
+        momentum_through: bool,
+    ) -> None:
+        super().__init__(width, freq=freq, momentum_through=momentum_through)
+        self.eps, self.alpha, self.c, self.form = eps, alpha, c, form
+        self.correlation = RunningExpectation(width, width, rho=rho)
+        self.mean = RunningExpectation(width, rho=rho) if centred else None
+
+    @torch.no_grad()
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        f = torch.cat([full_precision(view) for view in projections])
+        self.correlation.add(f.mT @ f, len(f))
+        if self.mean is not None:
+            self.mean.add(f.sum(dim=0), len(f))
+
+    def compute(self) -> Tensor:
+        f = self.correlation.value
+        if self.mean is not None:
+            f = f - torch.outer(self.mean.value, self.mean.value)
+        return predictor_from_correlation(f, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+
+
+class PartitionedDirectPredictor(Predictor):
+    """DirectPred that depends on the features through random half-spaces (Tian et al. 2021, section 4.1).
+
+    ``n`` fixed normal vectors a_i split each view's batch at the batch mean of f.a_i; each side keeps its own F, and a
+    sample's predictor is the mean over i of the predictors of its sides. As in the authors' code these are recomputed
+    for every batch, that batch included: there is no lag and no weight. (The paper's text, "the final F is the sum of
+    all the correlation matrices", says something else.) The batch mean is that of this process's micro-batch.
+    """
+
+    straight_through = True
+    directions: Tensor
+
+    def __init__(
+        self, width: int, *, rho: float | None, eps: float, alpha: float, c: float, form: Form, partitions: int
+    ):
+        super().__init__()
+        self.eps, self.alpha, self.c, self.form = eps, alpha, c, form
+        self.register_buffer("directions", torch.randn(width, partitions))
+        self.sides = nn.ModuleList(RunningExpectation(width, width, rho=rho) for _ in range(2 * partitions))
+        self._matrices: Tensor | None = None
+
+    def statistics(self) -> list[RunningExpectation]:
+        return [side for side in self.sides if isinstance(side, RunningExpectation)]
+
+    def _side(self, f: Tensor) -> Tensor:
+        """[B, n] in {0., 1.}: on which side of each split a sample lies."""
+        score = f @ self.directions.to(f.dtype)
+        return (score >= score.mean(dim=0)).to(f.dtype)
+
+    @torch.no_grad()
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        f = torch.cat([full_precision(view) for view in projections])
+        side = torch.cat([self._side(full_precision(view)) for view in projections])
+        for i, statistic in enumerate(self.statistics()):
+            member = f[side[:, i // 2] == (1 - i % 2)]  # even: the upper side of split i // 2, odd: its lower side
+            statistic.add(member.mT @ member, len(member))
+        now = torch.stack([statistic.with_open_step() for statistic in self.statistics()])
+        empty = now.abs().amax(dim=(-2, -1)) == 0
+        safe = torch.where(empty[:, None, None], torch.eye(now.shape[-1], dtype=now.dtype, device=now.device), now)
+        matrices = predictor_from_correlation(safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        matrices = torch.where(empty[:, None, None], torch.zeros_like(matrices), matrices)
+        self._matrices = matrices.unflatten(0, (-1, 2))  # [n, 2, D, D]: upper, lower
+
+    def forward(self, f: Tensor) -> Tensor:
+        if self._matrices is None:
+            raise UsageError("a partitioned predictor predicts only what it has observed; call observe first")
+        upper, lower = self._matrices.to(f.dtype).unbind(dim=1)
+        side = self._side(f.detach()).unsqueeze(-1)  # [B, n, 1]
+        by_upper, by_lower = torch.einsum("bd,ned->bne", f, upper), torch.einsum("bd,ned->bne", f, lower)
+        return (side * by_upper + (1 - side) * by_lower).mean(dim=1)
+
+    @torch.no_grad()
+    def refresh(self, step: int) -> None:
+        for statistic in self.statistics():
+            statistic.close_step()
+
+    def discard(self) -> None:
+        for statistic in self.statistics():
+            statistic.discard()
+
+
+@PREDICTORS.register("direct")
+def direct(
+    width: int,
+    *,
+    rho: float | None = 0.3,
+    eps: float = 0.1,
+    freq: int = 1,
+    alpha: float = 0.5,
+    c: float = 0.0,
+    form: Form = "normalised",
+    centred: bool = False,
+    partitions: int = 0,
+    momentum_through: bool = False,
+) -> Predictor:
+    """DirectPred (Tian et al. 2021, section 4) and its relatives DirectSet(alpha) and DirectCopy (Wang et al. 2021).
+
+    F is the moving average of E[f f^T] over the online projections of both views and all processes; no bias. The
+    forward of a step uses the F of the steps before it.
+
+    Args:
+        rho: weight of the past in the moving average; None averages all steps equally.
+        eps: regularisation, in units set by ``form``.
+        freq: overwrite the weight every ``freq`` steps, train it by the loss in between.
+        alpha: power of the eigenvalues: 0.5 DirectPred, 1 DirectCopy, others DirectSet.
+        c: shift of the eigenvalues before the power is taken.
+        form: see :func:`ssl_hub.model.spectrum.eigenvalue_map`; ``paper`` is the printed formula.
+        centred: subtract the outer product of the running mean, which the paper reports to hurt.
+        partitions: number of random splits of the feature space, 0 for one global F.
+        momentum_through: see :class:`SetPredictor`.
+    """
+    if alpha <= 0:
+        raise UsageError(f"predictor.alpha is {alpha}, expected a positive power")
+    if partitions < 0:
+        raise UsageError(f"predictor.partitions is {partitions}, expected 0 or a positive number")
+    if not partitions:
+        return DirectPredictor(
+            width,
+            rho=rho,
+            eps=eps,
+            freq=freq,
+            alpha=alpha,
+            c=c,
+            form=form,
+            centred=centred,
+            momentum_through=momentum_through,
+        )
+    if freq != 1 or centred:
+        raise UsageError("predictor.partitions needs predictor.freq=1 and predictor.centred=false")
+    return PartitionedDirectPredictor(width, rho=rho, eps=eps, alpha=alpha, c=c, form=form, partitions=partitions)
+
+
+@PREDICTORS.register("optimal")
+class OptimalPredictor(SetPredictor):
+    """The regularised least-squares optimum, plugged in every ``freq`` steps: bad (Tian et al. 2021, table 1).
+
+    Args:
+        reg: added to the eigenvalues of F. The paper does not print its value.
+        rho: weight of the past in the moving averages of F and of the cross-correlation; not printed either.
+        freq: plug in every ``freq`` steps, train by the loss in between.
+        solution: see :func:`ssl_hub.model.spectrum.optimal_predictor`.
+        momentum_through: see :class:`SetPredictor`.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        reg: float = 0.01,
+        rho: float | None = 0.3,
+        freq: int = 1,
+        solution: Solution = "right",
+        momentum_through: bool = False,
+    ) -> None:
+        super().__init__(width, freq=freq, momentum_through=momentum_through)
+        if reg <= 0:
+            raise UsageError(f"predictor.reg is {reg}, expected a positive number: F can be singular")
+        self.reg, self.solution = reg, solution
+        self.correlation = RunningExpectation(width, width, rho=rho)
+        self.cross = RunningExpectation(width, width, rho=rho)
+
+    @torch.no_grad()
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        f = torch.cat([full_precision(view) for view in projections])
+        t = torch.cat([full_precision(target) for target in targets])
+        self.correlation.add(f.mT @ f, len(f))
+        self.cross.add(t.mT @ f, len(f))
+
+    def compute(self) -> Tensor:
+        return optimal_predictor(
+            symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
+        )

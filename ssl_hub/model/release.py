@@ -1,0 +1,193 @@
+"""The files of a release, which are also the files of a run: one format, written and read here.
+
+- ``recipe.json``: the exact recipe after overrides, and the facts of the run (seed, versions, processes, batch, ...);
+- ``config.json``: what timm reads, plus one root key ``ssl_hub``;
+- ``model.safetensors``: the online backbone under bare timm names, and the classifier where a head was fitted;
+- ``method.safetensors``: projector, predictor (with its correlation matrix) and target.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.codec import from_dict, to_dict
+from ssl_hub.config import Recipe
+from ssl_hub.errors import UsageError
+from ssl_hub.model import backbones
+from ssl_hub.model.siamese import Siamese
+
+RECIPE, CONFIG, MODEL, METHOD = "recipe.json", "config.json", "model.safetensors", "method.safetensors"
+FORMAT = 1  # of the "ssl_hub" key; newer files with unknown keys still load, with a warning
+BRANCHES = ("online", "target")
+Branch = Literal["online", "target"]
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file in one step: contiguous CPU copies, metadata ``format: pt`` as transformers asks."""
+    plain = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
+    replace_file(path, save(plain, metadata={"format": "pt"}))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file; :class:`UsageError` where it is missing or damaged. Nothing in it is executed."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise UsageError(f"{path} is missing; the release is incomplete") from None
+    except (SafetensorError, OSError) as error:
+        raise UsageError(f"{path} is not a readable safetensors file ({error})") from None
+
+
+def write_recipe(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+    whole = {"recipe": to_dict(recipe), "run": facts}
+    replace_file(folder / RECIPE, (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_recipe(folder: Path) -> Recipe | None:
+    """The recipe of a run or release, or None for a folder without one. UsageError where the file is damaged."""
+    path = folder / RECIPE
+    if not path.exists():
+        return None
+    try:
+        return from_dict(json.loads(path.read_text())["recipe"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} holds no recipe ({error})") from None
+
+
+def save_release(folder: Path, siamese: Siamese, recipe: Recipe) -> None:
+    """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model."""
+    backbone = siamese.encoder.backbone
+    config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
+    config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary}
+    write_config(folder, config)
+    write_tensors(folder / MODEL, backbone.state_dict())
+    method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}
+    method |= {f"predictor.{k}": v for k, v in siamese.predictor.state_dict().items()}
+    method |= {f"target.{k}": v for k, v in siamese.target.state_dict().items()}
+    write_tensors(folder / METHOD, method)
+
+
+def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> bool:
+    """Put a linear classifier [K, C], [K] on the released backbone, so that plain timm loads it as a classifier.
+
+    Returns False, and changes nothing, for an architecture whose classifier is not one linear layer on pooled features.
+    """
+    config = read_config(folder)
+    name = config["pretrained_cfg"].get("classifier")
+    model = load_backbone(folder, num_classes=len(classes))
+    try:
+        attach_classifier(model, weight, bias, classes)
+    except UsageError:
+        return False
+    if not isinstance(name, str) or f"{name}.weight" not in model.state_dict():
+        return False
+    config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(classes)
+    config["label_names"] = list(classes)
+    # The weights first: between the two writes an old config meets a new file, and the loader drops the classifier.
+    write_tensors(folder / MODEL, model.state_dict())
+    write_config(folder, config)
+    return True
+
+
+def attach_classifier(model: nn.Module, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> None:
+    """Give a timm model with a fresh classifier these weights [K, C], [K]; class names become ``model.label_names``."""
+    classifier: nn.Module = model.get_classifier()  # type: ignore[operator]
+    if not isinstance(classifier, nn.Linear):
+        raise UsageError(
+            f"{type(model).__name__} has no linear classifier to attach a head to, but {type(classifier).__name__}"
+        )
+    if classifier.weight.shape != weight.shape:
+        raise UsageError(
+            f"head of width {weight.shape[1]} on a backbone of width {classifier.in_features}: it fits another one"
+        )
+    with torch.no_grad():
+        classifier.weight.copy_(weight)
+        classifier.bias.copy_(bias)
+    model.label_names = list(classes)  # type: ignore[assignment]
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    replace_file(folder / CONFIG, (json.dumps(config, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of a release, or :class:`UsageError` where it is none."""
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} has no {CONFIG}, so it is no release; is the run still training, or the path wrong?"
+        ) from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not JSON ({error})") from None
+    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+        raise UsageError(f"{path} names no 'architecture', as timm's config.json does")
+    about = config.get("ssl_hub", {})
+    if isinstance(about, dict) and about.get("format", FORMAT) > FORMAT:
+        warnings.warn(
+            f"{path} has format {about['format']}, newer than {FORMAT}; update ssl_hub if it misbehaves", stacklevel=2
+        )
+    return config
+
+
+def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = "online") -> nn.Module:
+    """The timm model of a release in eval mode, its weights loaded strictly.
+
+    Args:
+        num_classes: 0 for features [B, C]; None for the classifier as released; another number for a fresh one.
+        which: the ``online`` backbone or the ``target``'s, where the method has one.
+    """
+    if which not in BRANCHES:
+        raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
+    config = read_config(folder)
+    tensors = read_tensors(folder / MODEL)
+    classifier = config.get("pretrained_cfg", {}).get("classifier")
+    head = {k: v for k, v in tensors.items() if isinstance(classifier, str) and k.startswith(f"{classifier}.")}
+    body = {k: v for k, v in tensors.items() if k not in head}
+    if which == "target":
+        method = read_tensors(folder / METHOD)
+        prefix = "target.backbone."
+        body = {name.removeprefix(prefix): tensor for name, tensor in method.items() if name.startswith(prefix)}
+        if not body:
+            raise UsageError(f"{folder} has no target network: its method shares the online one; use which='online'")
+    wanted = len(head.get(f"{classifier}.bias", ())) if num_classes is None else num_classes
+    overlay = {key: tuple(v) if isinstance(v, list) else v for key, v in config.get("pretrained_cfg", {}).items()}
+    model = backbones.create(config["architecture"], num_classes=wanted, pretrained_cfg_overlay=overlay)
+    if num_classes:  # a fresh classifier keeps its own initialisation
+        fresh = {
+            k: v
+            for k, v in model.state_dict().items()
+            if isinstance(classifier, str) and k.startswith(f"{classifier}.")
+        }
+        tensors = body | fresh
+    else:
+        tensors = body | (head if num_classes is None else {})
+    load_strictly(model, tensors, where=str(folder / MODEL))
+    return model.eval()
+
+
+def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Load all tensors or none: :class:`UsageError` with counts and the first names that do not fit."""
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    reshaped = sorted(k for k in own.keys() & tensors.keys() if own[k].shape != tensors[k].shape)
+    if missing or unexpected or reshaped:
+        matched = len(own) - len(missing) - len(reshaped)
+        details = [
+            f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+            if names
+        ]
+        raise UsageError(f"{where}: {matched} of {len(own)} tensors fit {type(model).__name__}; {'; '.join(details)}")
+    model.load_state_dict(dict(tensors), strict=True)

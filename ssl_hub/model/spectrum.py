@@ -1,0 +1,151 @@
+"""The correlation matrix F of the projections, and the predictors that are functions of it.
+
+Legend: ``B`` samples, ``D`` projection width. Everything here is a pure function of tensors, works in the dtype it is
+given (float32 or better) and is shared by the trained predictors and the theory package.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Form = Literal["normalised", "homogeneous", "paper", "absolute"]
+Solution = Literal["right", "left", "sylvester", "caption"]
+
+FLOOR = 1e-4  # smallest predictor eigenvalue of the normalised form, as in the authors' code
+
+
+def symmetrise(matrix: Tensor) -> Tensor:
+    """``(M + M^T) / 2`` over the last two dimensions."""
+    return (matrix + matrix.mT) / 2
+
+
+def moving_average(average: Tensor, batch: Tensor, *, rho: float | None, seen: int) -> Tensor:
+    """The running expectation after one more batch (Tian et al. 2021, equation for F-hat in section 4).
+
+    Args:
+        average: current average, ignored while ``seen`` is 0: the first batch initialises it, so no bias correction.
+        batch: expectation over the new batch, same shape.
+        rho: weight of the past, in [0, 1]; None averages all batches equally.
+        seen: number of batches in ``average``.
+    """
+    if seen == 0:
+        return batch.clone()
+    weight = 1 / (seen + 1) if rho is None else 1 - rho
+    return torch.lerp(average, batch, weight)
+
+
+def eigenvalue_map(s: Tensor, *, eps: float, alpha: float = 0.5, c: float = 0.0, form: Form = "normalised") -> Tensor:
+    """Predictor eigenvalues p from the eigenvalues s of F; negative (rounding) eigenvalues count as 0.
+
+    With m = max s:
+
+    - ``normalised``: p = max((s/m)^alpha + eps, 1e-4), the authors' code; the direction of W does not depend on the
+      scale of the projections. With ``c`` the root is taken of max(s/m - c, 1e-4), c in units of m.
+    - ``homogeneous``: p = s^alpha + eps m^alpha, the normalised form times m^alpha, without its floor.
+    - ``paper``: p = s^alpha + eps m as printed in Tian et al. 2021, section 4; with ``c``, max(s - c, 0)^alpha in raw
+      units. Its regularisation grows with the scale of the projections, unlike what the paper's text says of it.
+    - ``absolute``: p = max(s - c, 0)^alpha + eps, nothing scaled; alpha = 1 is the authors' code's ``directcopy``.
+
+    ``alpha`` = 1/2 is DirectPred; DirectSet(alpha) and DirectCopy (alpha = 1) are Wang et al. 2021, arXiv 2110.04947.
+    """
+    s = s.clamp(min=0)
+    m = s.amax(dim=-1, keepdim=True)
+    if form == "normalised":
+        share = s / m
+        if c != 0:
+            share = (share - c).clamp(min=FLOOR)
+        return (share**alpha + eps).clamp(min=FLOOR)
+    unit = {"homogeneous": m**alpha, "paper": m, "absolute": torch.ones_like(m)}[form]
+    return (s - c).clamp(min=0) ** alpha + eps * unit
+
+
+def predictor_from_correlation(
+    correlation: Tensor, *, eps: float = 0.1, alpha: float = 0.5, c: float = 0.0, form: Form = "normalised"
+) -> Tensor:
+    """The DirectPred / DirectSet predictor of a correlation matrix.
+
+    Args:
+        correlation: F, [..., D, D]; symmetrised first.
+        eps, alpha, c, form: see :func:`eigenvalue_map`.
+
+    Returns:
+        W = U diag(p) U^T, [..., D, D], symmetric. Not finite where F is zero in the normalised form, or not finite:
+        the caller keeps its previous predictor then.
+    """
+    correlation = symmetrise(correlation)
+    if alpha == 1 and c == 0 and eps >= FLOOR and form == "normalised":
+        # DirectCopy needs the largest eigenvalue only. A negative rounding eigenvalue stays as it is: |s| << eps m.
+        m = torch.linalg.eigvalsh(correlation)[..., -1, None, None]
+        return correlation / m + eps * torch.eye(correlation.shape[-1], dtype=m.dtype, device=m.device)
+    s, u = torch.linalg.eigh(correlation)
+    p = eigenvalue_map(s, eps=eps, alpha=alpha, c=c, form=form)
+    return symmetrise((u * p.unsqueeze(-2)) @ u.mT)
+
+
+def optimal_predictor(correlation: Tensor, cross: Tensor, *, reg: float, solution: Solution = "right") -> Tensor:
+    """The linear predictor that minimises the regression error, plugged in (Tian et al. 2021, table 1).
+
+    Args:
+        correlation: F = E[f f^T], [D, D], symmetric.
+        cross: M = E[t f^T] of targets t and online projections f, averaged over the two directions, [D, D].
+        reg: added to the eigenvalues of F.
+        solution: ``right`` solves W (F + reg I) = M, the least-squares optimum; ``left`` solves (F + reg I) W = M, what
+            the authors' code did by default; ``sylvester`` is the symmetric W with W F + F W + reg W = M + M^T;
+            ``caption`` is the equation under the table, W (F + reg I) = (M + M^T) / 2.
+    """
+    correlation = symmetrise(correlation)
+    s, u = torch.linalg.eigh(correlation)
+    s = s.clamp(min=0)
+    if solution == "sylvester":
+        rotated = u.mT @ (cross + cross.mT) @ u
+        return symmetrise(u @ (rotated / (s[:, None] + s[None, :] + reg)) @ u.mT)
+    inverse = (u / (s + reg)) @ u.mT
+    if solution == "left":
+        return inverse @ cross
+    return (symmetrise(cross) if solution == "caption" else cross) @ inverse
+
+
+def effective_rank(eigenvalues: Tensor) -> Tensor:
+    """exp of the entropy of the normalised eigenvalues, in [1, D] (Roy and Vetterli 2007)."""
+    share = eigenvalues.clamp(min=0)
+    share = share / share.sum().clamp(min=torch.finfo(share.dtype).tiny)
+    return torch.exp(-torch.special.xlogy(share, share).sum())
+
+
+def feature_std(features: Tensor) -> Tensor:
+    """Mean over the ``D`` columns of the standard deviation of l2-normalised ``features`` [B, D].
+
+    Near 1/sqrt(D) when features spread over the sphere, 0 when they collapse to a point (Chen and He 2021, figure 2).
+    """
+    unit = torch.nn.functional.normalize(features.float(), dim=-1)
+    return unit.std(dim=0, unbiased=False).mean()
+
+
+def alignment(predictor: Tensor, correlation: Tensor) -> Tensor:
+    """|cos| between each eigenvector u of F and W u, [D], ascending eigenvalues (Tian et al. 2021, figure 3)."""
+    _, u = torch.linalg.eigh(symmetrise(correlation))
+    return torch.nn.functional.cosine_similarity(predictor @ u, u, dim=0).abs()
+
+
+def asymmetry(matrix: Tensor) -> Tensor:
+    """Frobenius norm of the antisymmetric part over that of the matrix, in [0, 1]."""
+    return torch.linalg.matrix_norm((matrix - matrix.mT) / 2) / torch.linalg.matrix_norm(matrix).clamp(min=1e-30)
+
+
+def mean_over_processes(total: Tensor, count: int) -> Tensor:
+    """``sum of total / sum of count`` over all processes, in one collective; zero where nothing was counted."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return total / max(count, 1)
+    packed = torch.cat([total.flatten(), total.new_tensor([float(count)])])
+    dist.all_reduce(packed)
+    return (packed[:-1] / packed[-1].clamp(min=1)).view_as(total)
+
+
+def healthy_std(width: int) -> float:
+    """The value of :func:`feature_std` for features spread evenly over the sphere in ``width`` dimensions."""
+    return 1 / math.sqrt(width)

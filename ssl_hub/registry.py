@@ -1,0 +1,66 @@
+"""Names to things: recipes, predictors, targets, losses and data sources all live in one of these."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from ssl_hub.errors import UsageError
+
+T = TypeVar("T")
+Registrable = TypeVar("Registrable")
+
+MOST_SHOWN = 12  # names in one error line
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, else the list of what is known."""
+    known = sorted(known)
+    # Names here differ in small tokens ("-300ep", "r50"), so a prefix is a better hint than a typo distance.
+    nearest = [k for k in known if k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if nearest:
+        return f"; did you mean {nearest[0]!r}?"
+    shown = ", ".join(known[:MOST_SHOWN]) + (f", ... ({len(known)} in all)" if len(known) > MOST_SHOWN else "")
+    return f"; known: {shown}" if known else ""
+
+
+class Registry(Generic[T]):
+    """A table from names to objects of one kind.
+
+    A second object under a taken name is a :class:`~ssl_hub.errors.UsageError`, so that two plug-ins cannot silently
+    replace each other; an unknown name names the nearest known one.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+
+    def add(self, name: str, value: T) -> T:
+        if name in self._entries:
+            raise UsageError(f"{self.kind} {name!r} is registered already; choose another name")
+        self._entries[name] = value
+        return value
+
+    def register(self, name: str) -> Callable[[Registrable], Registrable]:
+        """Decorator form of :meth:`add`; the decorated class or function keeps its own type."""
+
+        def decorate(value: Registrable) -> Registrable:
+            self.add(name, value)  # type: ignore[arg-type]
+            return value
+
+        return decorate
+
+    def __getitem__(self, name: str) -> T:
+        try:
+            return self._entries[name]
+        except KeyError:
+            raise UsageError(f"unknown {self.kind} {name!r}{suggest(name, self._entries)}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def names(self, pattern: str = "*") -> list[str]:
+        """Names that match a shell-style pattern, in order of registration."""
+        return [name for name in self._entries if fnmatch.fnmatchcase(name, pattern)]

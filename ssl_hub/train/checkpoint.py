@@ -1,0 +1,67 @@
+"""Resumable states: written atomically, pruned, found by number, and read without executing anything."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.errors import UsageError
+
+FORMAT = 1
+_NAME = re.compile(r"step-(\d+)\.pt")
+
+
+def path_for(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.pt"
+
+
+def existing(folder: Path) -> list[Path]:
+    """Complete checkpoints in ``folder``, oldest first by number."""
+    found = [(int(match[1]), path) for path in folder.glob("step-*.pt") if (match := _NAME.fullmatch(path.name))]
+    return [path for _, path in sorted(found)]
+
+
+def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int) -> None:
+    """Write the state of this step, with every process's random state; keep the newest ``keep``. Collective."""
+    random_states = gather_object([random_state(accelerator.device)])
+    if accelerator.is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        whole = {"format": FORMAT, **state, "random": random_states}
+        replace_file(path_for(folder, state["step"]), lambda aside: torch.save(whole, aside))
+        for old in existing(folder)[:-keep]:
+            old.unlink(missing_ok=True)
+    accelerator.wait_for_everyone()
+
+
+def load(path: Path) -> dict[str, Any]:
+    """A state written by :func:`save`, on the CPU. No pickled code is ever run: tensors and plain values only."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
+        raise UsageError(
+            f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}; remove it to resume from an older one"
+        ) from None
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise UsageError(f"{path} is not a checkpoint of this version (format {FORMAT})")
+    return state
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """This process's torch generators. (Data order and views are pure functions of the seed and need no state.)"""
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

@@ -1,0 +1,55 @@
+"""What a person sees while a run trains: a bar on a terminal, a line per epoch elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+
+class Console:
+    """Prints on the main process and is silent on the others."""
+
+    def __init__(self, *, total_steps: int, done: int, batch_size: int, main: bool) -> None:
+        self._main, self._batch = main, batch_size
+        self._live = main and sys.stderr.isatty()
+        self._bar = tqdm(
+            total=total_steps, initial=done, disable=not self._live, unit="step", dynamic_ncols=True, mininterval=0.5
+        )
+        self._started, self._steps, self._total, self._done = time.monotonic(), 0, total_steps, done
+
+    def say(self, text: str) -> None:
+        if self._main:
+            tqdm.write(text, file=sys.stderr)
+
+    def step(self) -> None:
+        self._steps += 1
+        self._bar.update()
+
+    def images_per_second(self) -> float:
+        return self._steps * self._batch / max(time.monotonic() - self._started, 1e-9)
+
+    def show(self, epoch: int, reading: dict[str, Any]) -> None:
+        """Refresh the numbers beside the bar."""
+        self._bar.set_postfix_str(
+            f"epoch {epoch}, loss {reading['loss']:.4f}, lr {reading['lr']:.3g}, {self.images_per_second():.0f} img/s",
+            refresh=False,
+        )
+
+    def epoch_line(self, epoch: int, epochs: int, reading: dict[str, Any], knn: float | None) -> None:
+        """One line for an epoch, where there is no bar or there is a kNN accuracy to report."""
+        if self._live and knn is None:
+            return
+        left = (self._total - self._done - self._steps) * (time.monotonic() - self._started) / max(self._steps, 1)
+        minutes, seconds = divmod(round(left), 60)
+        accuracy = "" if knn is None else f"  kNN {knn:.1f} %"
+        self.say(
+            f"epoch {epoch}/{epochs}  loss {reading['loss']:.4f}  lr {reading['lr']:.3g}  "
+            f"feature std {reading['feature_std'] / reading['healthy_std']:.2f} of healthy  "
+            f"{self.images_per_second():.0f} images/s  {minutes}:{seconds:02d} left{accuracy}"
+        )
+
+    def close(self) -> None:
+        self._bar.close()

@@ -1,0 +1,102 @@
+"""What a run says of itself while it trains: metrics.jsonl, the console, the health monitor and the kNN accuracy."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ssl_hub.train.console import Console
+from ssl_hub.train.monitor import Monitor
+from ssl_hub.train.outcome import KNNMonitor
+from ssl_hub.train.prepare import Job
+from ssl_hub.train.run import Metrics
+from ssl_hub.train.step import Report
+
+
+class Journal:
+    """Reads a step's report when a reading is due, and passes it on. Silent on all processes but the main one."""
+
+    def __init__(self, job: Job) -> None:
+        trainer, main = job.trainer, job.accelerator.is_main_process
+        self._job = job
+        self._knn = KNNMonitor(job.recipe)
+        self._monitor = Monitor()
+        self._metrics = Metrics(job.folder, from_step=trainer.step) if main else None
+        self.console = Console(
+            total_steps=trainer.total_steps, done=trainer.step, batch_size=job.recipe.train.batch_size, main=main
+        )
+        self._announce()
+        self._step_started = time.perf_counter()
+
+    @property
+    def collapsed(self) -> bool:
+        return self._monitor.collapsed
+
+    def after_step(self, report: Report) -> None:
+        """Take note of one step. Collective over processes where a kNN accuracy is due."""
+        job, runtime = self._job, self._job.recipe.runtime
+        step, epoch, epoch_ends = job.trainer.step, job.epoch, job.at_epoch_end or job.done
+        self.console.step()
+        if report.skipped:
+            self.console.say(f"step {step}: gradients not finite, step skipped")
+        if epoch_ends or step % runtime.log_every_steps == 0:
+            reading = self._read(report, step, epoch)
+            self.console.show(epoch, reading)
+            if epoch_ends:
+                due = job.done or (runtime.knn_every_epochs > 0 and epoch % runtime.knn_every_epochs == 0)
+                accuracy = self._knn.measure(job.trainer.siamese.encoder.backbone, job.accelerator) if due else None
+                if accuracy is not None:
+                    reading["knn_top1"] = accuracy
+                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, accuracy)
+            if self._metrics is not None:
+                self._metrics.write(reading)
+        self._step_started = time.perf_counter()
+
+    def close(self) -> None:
+        self.console.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _read(self, report: Report, step: int, epoch: int) -> dict[str, Any]:
+        collapsed_before = self.collapsed
+        reading = {
+            "step": step,
+            "epoch": epoch,
+            "loss": float(report.loss),
+            "lr": report.lr,
+            "momentum": report.momentum,
+            "grad_norm": report.grad_norm,
+            "images_per_second": self.console.images_per_second(),
+            "step_seconds": time.perf_counter() - self._step_started,
+            **self._monitor.read(report, self._job.trainer.siamese.predictor),
+        }
+        if self.collapsed and not collapsed_before:
+            self.console.say(
+                f"warning: step {step}: features have collapsed (std {reading['feature_std']:.2g}, healthy"
+                f" {reading['healthy_std']:.2g}); the representation is close to a constant"
+            )
+        return reading
+
+    def _announce(self) -> None:
+        job, facts = self._job, self._job.facts
+        recipe, batch = job.recipe, facts["batch_size"]
+        where = "decoded once" if facts["resident"] else f"decoded by {recipe.runtime.workers} workers"
+        if facts["warning"]:
+            self.console.say(f"warning: {facts['warning']}")
+        self.console.say(
+            f"{recipe.name}: {recipe.summary}\n"
+            f"  data    {recipe.data.name} ({recipe.data.pretrain_split}), {facts['images']} images, {where}\n"
+            f"  batch   {batch['total']} = {batch['per_process']} x {facts['processes']} process(es)"
+            f" x {batch['accumulation']} accumulation\n"
+            f"  lr      {facts['learning_rate']['factors']}\n"
+            f"  device  {facts['device']}, precision {facts['precision']},"
+            f" {facts['threads_per_process']} thread(s) a process\n"
+            f"  steps   {facts['steps']}{f', resumed at {job.trainer.step}' if job.resumed else ''}\n"
+            f"  run     {job.folder}"
+        )
+        synchronised = facts["device"].startswith("cuda") and recipe.train.sync_bn and facts["processes"] > 1
+        seen = batch["total"] // batch["accumulation"] if synchronised else batch["per_process"]
+        if seen != batch["total"]:
+            self.console.say(
+                f"warning: BN sees {seen} images at a time, not the recipe's {batch['total']}; results can differ"
+            )

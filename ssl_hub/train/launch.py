@@ -1,0 +1,87 @@
+"""What the launcher did, against what the user asked for: threads and processes."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+import psutil
+import torch
+from accelerate import Accelerator
+
+from ssl_hub.errors import UsageError
+
+# A program's name, or a module of the launchers' packages however Python was told to run it.
+LAUNCHERS = re.compile(r"(^|/)((accelerate|accelerate-launch|torchrun)$|accelerate[./]commands|torch[./]distributed)")
+
+
+class Launcher(NamedTuple):
+    """The ``accelerate launch`` or ``torchrun`` process that started this one."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+
+
+def find_launcher() -> Launcher | None:
+    """The launcher among this process's two nearest ancestors, or None when started without one."""
+    try:
+        for parent in psutil.Process().parents()[:2]:
+            arguments = parent.cmdline()
+            if any(LAUNCHERS.search(word) for word in arguments):
+                return Launcher(arguments, parent.environ())
+    except (psutil.Error, OSError):  # another user's process, or a platform that hides it
+        pass
+    return None
+
+
+def open_accelerator() -> Accelerator:
+    """accelerate's view of this process; several CPU processes under ``torchrun`` are joined too.
+
+    Without ``cpu=True`` accelerate (1.15) would make each of them a run of its own, all writing to one folder.
+    """
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    started = int(os.environ.get("WORLD_SIZE", "1"))
+    if started != accelerator.num_processes:
+        raise UsageError(f"{started} processes were started and accelerate joined {accelerator.num_processes} of them")
+    return accelerator
+
+
+def set_threads(launcher: Launcher | None, local_processes: int) -> int:
+    """Use every core unless the user chose otherwise; returns torch's number of threads.
+
+    ``accelerate launch`` and ``torchrun`` set OMP_NUM_THREADS=1 when the user set nothing, which would leave the other
+    cores idle. What the user set reaches us through the launcher's own environment or arguments.
+    """
+    chosen = os.environ.get("OMP_NUM_THREADS")
+    if chosen == "1" and launcher is not None:
+        by_argument = any("num_cpu_threads_per_process" in word.replace("-", "_") for word in launcher.arguments)
+        chosen = chosen if by_argument else launcher.environment.get("OMP_NUM_THREADS")
+    if chosen is None:
+        torch.set_num_threads(max(available_cores() // local_processes, 1))
+    return torch.get_num_threads()
+
+
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def missing_processes(launcher: Launcher | None, running: int) -> str | None:
+    """What to say when the launcher was asked for more processes than run, else None.
+
+    ``accelerate launch --cpu --num_processes 2`` (1.15) starts one process without a word.
+    """
+    if launcher is None:
+        return None
+    asked = None
+    for flag, value in zip(launcher.arguments, [*launcher.arguments[1:], ""], strict=True):
+        name, _, inline = flag.replace("-", "_").partition("=")
+        if name in ("__num_processes", "__nproc_per_node") and (inline or value).isdigit():
+            asked = int(inline or value)
+    if asked is None or asked <= running:
+        return None
+    return (
+        f"the launcher was asked for {asked} processes and {running} runs; for several CPU processes use"
+        f" torchrun --nproc_per_node {asked} recipes/train.py ..."
+    )

@@ -1,0 +1,76 @@
+"""A run from recipe to release, readable in one sitting. One step is in ``step``, what comes first in ``prepare``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ssl_hub.codec import apply_overrides
+from ssl_hub.config import Recipe
+from ssl_hub.hub import store
+from ssl_hub.model.parts import part_options
+from ssl_hub.model.release import save_release
+from ssl_hub.train.journal import Journal
+from ssl_hub.train.outcome import measure, summary
+from ssl_hub.train.prepare import prepare
+from ssl_hub.train.signals import Interrupted, StopSignal
+from ssl_hub.zoo import get_recipe
+
+
+def train(
+    recipe: str | Recipe,
+    *,
+    data: str | None = None,
+    output: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    allow_change: Sequence[str] = (),
+    overrides: dict[str, Any] | None = None,
+) -> Path:
+    """Train a recipe, probe the result, and leave a run folder that is also a release.
+
+    Args:
+        recipe: a registered name, or a recipe.
+        data: what to train on instead of the recipe's data: a registered name, a path or a Hub dataset id.
+        output: the run folder; by default one named after the recipe in the store, where ``ssl_hub.load`` finds it.
+        resume: continue the run in that folder from its newest checkpoint, exactly.
+        overwrite: replace the run in that folder.
+        allow_change: names of settings that may differ from the run that is resumed.
+        overrides: dotted settings, as in :func:`ssl_hub.get_recipe`.
+
+    Returns:
+        The run folder.
+
+    Raises:
+        UsageError: anything wrong with the arguments, before training starts; later, gradients that stay non-finite or
+            a folder that can no longer be written.
+        Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
+    """
+    settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
+    chosen = apply_overrides(get_recipe(recipe) if isinstance(recipe, str) else recipe, settings, part_options)
+    folder = store.home() / chosen.name if output is None else Path(output).expanduser()
+
+    job = prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change)
+    trainer, accelerator, runtime = job.trainer, job.accelerator, chosen.runtime
+    journal = Journal(job)
+    with StopSignal() as stop:
+        for micro_batches in job.batches():
+            report = trainer.advance(micro_batches)
+            journal.after_step(report)
+            stopping = stop.anywhere(accelerator)
+            due = job.at_epoch_end and job.epoch % runtime.checkpoint_every_epochs == 0
+            if due or stopping or job.done:
+                job.save()
+            if stopping and not job.done:
+                journal.close()
+                journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
+                raise Interrupted
+    journal.close()
+
+    if accelerator.is_main_process:
+        save_release(folder, trainer.siamese, chosen)
+    accelerator.wait_for_everyone()
+    results = measure(trainer.siamese.encoder.backbone, chosen, folder, accelerator)
+    journal.console.say(summary(chosen, folder, results, collapsed=journal.collapsed))
+    return folder

@@ -1,0 +1,47 @@
+"""Health of a run from what the step computed anyway: do features still spread, does the predictor follow F?"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ssl_hub.model.predictors import Predictor
+from ssl_hub.model.spectrum import alignment, asymmetry, effective_rank, feature_std, healthy_std, symmetrise
+from ssl_hub.train.step import Report
+
+COLLAPSE_SHARE = 0.1  # of the healthy standard deviation 1/sqrt(D)
+PATIENCE = 3  # readings in a row before a run counts as collapsed
+
+
+class Monitor:
+    """Turns a step's report into numbers, and remembers whether features have collapsed."""
+
+    def __init__(self) -> None:
+        self._low_in_a_row = 0
+
+    @property
+    def collapsed(self) -> bool:
+        return self._low_in_a_row >= PATIENCE
+
+    @torch.no_grad()
+    def read(self, report: Report, predictor: Predictor) -> dict[str, Any]:
+        """Feature std (healthy near 1/sqrt D), effective rank of the batch's correlation matrix in [1, D], its largest
+        eigenvalue, and for a predictor that is a matrix its alignment with that matrix and its asymmetry."""
+        f = report.projections.float()
+        width = f.shape[-1]
+        std = float(feature_std(f))
+        correlation = symmetrise(f.mT @ f) / len(f)
+        reading: dict[str, Any] = {"feature_std": std, "healthy_std": healthy_std(width)}
+        if torch.isfinite(correlation).all():
+            eigenvalues = torch.linalg.eigvalsh(correlation)
+            reading["effective_rank"] = float(effective_rank(eigenvalues))
+            reading["eigenvalue_max"] = float(eigenvalues[-1])
+            matrix = predictor.matrix()
+            if matrix is not None:
+                reading["alignment"] = float(alignment(matrix.float(), correlation).mean())
+                reading["asymmetry"] = float(asymmetry(matrix.float()))
+        low = not math.isfinite(std) or std < COLLAPSE_SHARE * healthy_std(width)
+        self._low_in_a_row = self._low_in_a_row + 1 if low else 0
+        return reading

@@ -1,0 +1,117 @@
+"""Parameter groups, optimisers and schedules: pure functions of the optimiser step, so a resume needs no state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from timm.optim import Lars
+from torch import nn
+
+from ssl_hub.config import Optim
+from ssl_hub.errors import UsageError
+
+
+def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulation: int) -> tuple[float, str]:
+    """The learning rate for the total batch, and how it came about in words.
+
+    The linear rule of Goyal et al. 2017: ``lr * (batch_per_process * processes * accumulation) / reference_batch``.
+    """
+    total = batch_per_process * processes * accumulation
+    if optim.reference_batch is None:
+        return optim.lr, f"{optim.lr:g} (not scaled with the total batch of {total})"
+    lr = optim.lr * total / optim.reference_batch
+    factors = f"{batch_per_process} images x {processes} process(es) x {accumulation} accumulation"
+    return lr, f"{lr:g} = {optim.lr:g} x ({factors}) / {optim.reference_batch}"
+
+
+def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
+    """Trainable parameters in up to four groups named ``encoder``, ``encoder_1d``, ``predictor`` and ``predictor_1d``.
+
+    Grouping is by the module a parameter belongs to and by its dimension (biases and normalisation have one), never by
+    a pattern in its name. Each group carries the names of its parameters, its learning-rate ratio and whether its
+    schedule is constant.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        branch = "predictor" if name.startswith("predictor.") else "encoder"
+        flat = parameter.ndim <= 1
+        decay = optim.weight_decay
+        if branch == "predictor" and optim.predictor_weight_decay is not None:
+            decay = optim.predictor_weight_decay
+        group = groups.setdefault(
+            branch + ("_1d" if flat else ""),
+            {
+                "name": branch + ("_1d" if flat else ""),
+                "params": [],
+                "names": [],
+                "weight_decay": decay if not flat or optim.decay_norm_and_bias else 0.0,
+                "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else 1.0,
+                "constant": branch == "predictor" and optim.predictor_schedule == "constant",
+                "adapt": not flat,
+            },
+        )
+        group["params"].append(parameter)
+        group["names"].append(name)
+    return [groups[key] for key in sorted(groups)]
+
+
+def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
+    """SGD, LARS (timm's, whose trust ratio here depends on the parameter's dimension alone) or AdamW."""
+    if optim.name == "sgd":
+        return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, foreach=True)
+    if optim.name == "adamw":
+        return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.momentum, 0.999), foreach=True)
+    if optim.decay_norm_and_bias:
+        raise UsageError("optim.decay_norm_and_bias is true, but LARS adapts every decayed group; set it to false")
+    adapted = [{**group, "always_adapt": group["adapt"]} for group in groups]
+    optimizer = Lars(adapted, lr=optim.lr, momentum=optim.momentum, trust_coeff=optim.trust_coefficient)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    return optimizer
+
+
+def schedule_factor(optim: Optim, step: int, *, total_steps: int, warmup_steps: int) -> float:
+    """Multiplier of the learning rate at optimiser step ``step`` of ``total_steps``, both ends of [0, 1] included.
+
+    Linear warm-up from 1 / warmup_steps, then half a cosine to 0 at ``total_steps``, or constant.
+    """
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    if optim.schedule == "constant":
+        return 1.0
+    progress = (step - warmup_steps) / max(total_steps - warmup_steps, 1)
+    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def set_learning_rates(optimizer: torch.optim.Optimizer, lr: float, factor: float) -> None:
+    """Every group at ``lr * its ratio``, times ``factor`` unless the group's schedule is constant."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group["lr_ratio"] * (1.0 if group["constant"] else factor)
+
+
+def named_state(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
+    """Optimiser state by parameter name, so that it survives a change in the order of parameters."""
+    return {name: dict(optimizer.state[p]) for name, p in _named(optimizer) if p in optimizer.state}
+
+
+def load_named_state(optimizer: torch.optim.Optimizer, state: dict[str, dict[str, Any]]) -> None:
+    """Inverse of :func:`named_state`; :class:`UsageError` where a name is not one of this optimiser's."""
+    parameters = dict(_named(optimizer))
+    unknown = sorted(state.keys() - parameters.keys())
+    if unknown:
+        raise UsageError(f"the checkpoint's optimiser has {unknown[0]!r}, which this model does not train")
+    for name, values in state.items():
+        p = parameters[name]
+        optimizer.state[p] = {
+            key: value.to(p.device) if isinstance(value, torch.Tensor) and value.ndim else value
+            for key, value in values.items()
+        }
+
+
+def _named(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    for group in optimizer.param_groups:
+        yield from zip(group["names"], group["params"], strict=True)

@@ -1,0 +1,115 @@
+"""What a run is worth: the kNN monitor while it trains, the measurements and the summary when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from accelerate import Accelerator
+from torch import nn
+
+from ssl_hub.config import Recipe
+from ssl_hub.data.images import decoded
+from ssl_hub.data.sources import Source, open_source
+from ssl_hub.data.views import EvalTransform, eval_transform
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.features import extract
+from ssl_hub.evaluate.knn import knn
+from ssl_hub.evaluate.linear import linear_probe
+from ssl_hub.evaluate.results import Result, append_results
+from ssl_hub.model.release import add_classifier
+
+BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
+PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end
+
+
+def transform_for(recipe: Recipe) -> EvalTransform:
+    """The evaluation transform that goes with a recipe's views."""
+    return eval_transform(size=recipe.views.size, **recipe.views.evaluation)
+
+
+def labelled_pair(recipe: Recipe) -> tuple[Source, Source] | None:
+    """The labelled train and test splits of the recipe's data, or None where it has not both."""
+    columns = {"image_column": recipe.data.image_column, "label_column": recipe.data.label_column}
+    try:
+        train = open_source(recipe.data.name, recipe.data.train_split, **columns)
+        test = open_source(recipe.data.name, recipe.data.test_split, **columns)
+    except UsageError:
+        return None
+    if train.labels is None or test.labels is None or (train.labels < 0).any() or (test.labels < 0).any():
+        return None
+    return train, test
+
+
+class KNNMonitor:
+    """kNN accuracy of the backbone on the recipe's own data, on at most 20,000 bank images and 5,000 queries."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        pair = labelled_pair(recipe) if recipe.runtime.knn_every_epochs > 0 else None
+        self._pair = None if pair is None else (decoded(thinned(pair[0], BANK)), decoded(thinned(pair[1], QUERIES)))
+        self._recipe = recipe
+
+    def measure(self, backbone: nn.Module, accelerator: Accelerator) -> float | None:
+        """Top-1 in percent, or None without labels. Collective over processes."""
+        if self._pair is None:
+            return None
+        transform, workers = transform_for(self._recipe), self._recipe.runtime.workers
+        bank, queries = (
+            extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in self._pair
+        )
+        return knn(bank, queries, k=self._recipe.runtime.knn_k)[0].value
+
+
+def thinned(source: Source, limit: int) -> Source:
+    """At most ``limit`` images of a source, evenly spaced."""
+    if len(source) <= limit:
+        return source
+    return source.subset(np.linspace(0, len(source) - 1, limit).round().astype(np.int64))
+
+
+def measure(backbone: nn.Module, recipe: Recipe, folder: Path, accelerator: Accelerator) -> list[Result]:
+    """kNN and linear probe of a finished run on its own data, recorded in the run folder. Collective over processes.
+
+    Left out, with an empty result, where the data has no labelled train and test split or more than 200,000 training
+    images: those have commands of their own.
+    """
+    pair = labelled_pair(recipe)
+    if pair is None or len(pair[0]) > PROBED_IMAGES:
+        return []
+    transform, workers = transform_for(recipe), recipe.runtime.workers
+    train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
+    results: list[Result] = []
+    if accelerator.is_main_process:
+        results = knn(train, test, k=recipe.runtime.knn_k)
+        head, probed = linear_probe(train, test, seed=recipe.train.seed)
+        results += probed
+        head.save(folder)
+        add_classifier(folder, head.weight, head.bias, head.classes)
+        append_results(folder, results)
+    accelerator.wait_for_everyone()
+    return results
+
+
+def summary(recipe: Recipe, folder: Path, results: list[Result], *, collapsed: bool) -> str:
+    """The last words of a run: what was measured, what was published, and what to do next."""
+    lines = [f"done: {recipe.name} in {folder}"]
+    lines += [f"  {r.protocol:8}{r.metric}  {r.value:5.2f} %  on {r.dataset} ({r.split})" for r in results]
+    lines += [
+        f"  published {e.value} %{f' (std {e.std})' if e.std is not None else ''}  {e.metric}, {e.source}"
+        for e in recipe.expected
+    ]
+    if collapsed:
+        lines.append("  the features have collapsed: this is no useful backbone")
+    name = folder.name if folder.parent == _home() else str(folder)
+    lines += [
+        "next:",
+        f'  model = ssl_hub.load("{name}")' + ("" if results else "        # features of a frozen backbone"),
+        f"  ssl-hub probe {name} --data {recipe.data.name}",
+    ]
+    return "\n".join(lines)
+
+
+def _home() -> Path:
+    from ssl_hub.hub.store import home
+
+    return home()

@@ -1,0 +1,175 @@
+"""Tables: layouts of files, columns found by type, labels that agree over splits, images upright and named when bad."""
+
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from PIL import Image as PILImage
+
+from ssl_hub.data.columns import table_source
+from ssl_hub.data.images import Source
+from ssl_hub.data.sources import open_source
+from ssl_hub.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+
+
+def png(red: int, exif: PILImage.Exif | None = None, size: tuple[int, int] = (6, 4)) -> bytes:
+    stream = io.BytesIO()
+    PILImage.new("RGB", size, (red, 0, 0)).save(stream, "PNG", **({"exif": exif} if exif else {}))
+    return stream.getvalue()
+
+
+def rows(labels: list[Any], names: list[str] | None = None, **renamed: str) -> Dataset:
+    """Image ``i`` has red value ``i``."""
+    label = ClassLabel(names=names) if names else Value("int64")
+    features = Features(
+        {renamed.get("image", "image"): Image(), renamed.get("label", "label"): label, "note": Value("string")}
+    )
+    images = [{"bytes": png(i), "path": f"{i}.png"} for i in range(len(labels))]
+    return Dataset.from_dict(dict(zip(features, (images, labels, ["x"] * len(labels)), strict=True)), features=features)
+
+
+def opened(train: Dataset, test: Dataset | None = None, split: str = "train", **columns: str | None) -> Source:
+    splits = {"train": lambda: train} | ({"test": lambda: test} if test is not None else {})
+    return table_source("tiny", splits, split, columns.get("image_column"), columns.get("label_column"))
+
+
+@pytest.mark.parametrize(
+    "layout", ["train-00000-of-00001", "data/train-00000-of-00001", "train/part-0", "data/train/0", "train"]
+)
+def test_parquet_layouts(tmp_path: Path, layout: str) -> None:
+    for split, labels in (("train", [1, 0, 1]), ("test", [0])):
+        path = tmp_path / f"{layout.replace('train', split)}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows(labels, ["ant", "bee"]).to_parquet(path)
+    train, test = open_source(str(tmp_path), "train"), open_source(str(tmp_path), "validation")
+    assert train.classes == test.classes == ("ant", "bee")
+    assert train.labels is not None and train.labels.tolist() == [1, 0, 1]
+    assert train.image(2).getpixel((0, 0)) == (2, 0, 0) and (test.split, len(test)) == ("test", 1)
+    with pytest.raises(UsageError, match="has no split 'extra'; it has test, train"):
+        open_source(str(tmp_path), "extra")
+
+
+def test_parquet_shards_keep_their_order(tmp_path: Path) -> None:
+    for shard, labels in enumerate(([0, 0], [1], [0])):
+        rows(labels, ["ant", "bee"]).to_parquet(tmp_path / f"train-{shard:05}-of-00003.parquet")
+    source = open_source(str(tmp_path), "train")
+    assert source.labels is not None and source.labels.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_saved_datasets(tmp_path: Path, nested: bool) -> None:
+    data = rows([0, 1], ["ant", "bee"]).select([1, 0])  # keeps an index mapping
+    (DatasetDict(train=data) if nested else data).save_to_disk(tmp_path / "saved")
+    source = open_source(str(tmp_path / "saved"), "train")
+    assert source.labels is not None and source.labels.tolist() == [1, 0]
+    assert source.image(0).getpixel((0, 0)) == (1, 0, 0)
+
+
+def test_sources_are_picklable_and_follow_index_mappings() -> None:
+    source = opened(rows([0, 1, 2], ["a", "b", "c"]).select([2, 0]))
+    copied = pickle.loads(pickle.dumps(source))
+    assert [copied.image(i).getpixel((0, 0))[0] for i in range(2)] == [2, 0]
+    assert copied.labels.tolist() == [2, 0]
+
+
+def test_columns_by_type_and_by_name() -> None:
+    data = rows([3, 5], image="picture", label="fine_label")
+    assert opened(data).classes == ("3", "5")
+    assert opened(data, image_column="picture", label_column="note").classes == ("x",)
+    assert opened(data.remove_columns("fine_label")).classes is None
+    with pytest.raises(UsageError, match=r"no image column 'pictur'; did you mean 'picture'\?; columns: picture \("):
+        opened(data, image_column="pictur")
+    with pytest.raises(UsageError, match=r"no label column 'y'.*fine_label"):
+        opened(data, label_column="y")
+    with pytest.raises(UsageError, match="column 'fine_label' of split 'train' of tiny holds no images"):
+        opened(data, image_column="fine_label")
+    with pytest.raises(
+        UsageError, match=r"has no image column; set data\.image_column to one of its columns: fine_label"
+    ):
+        opened(data.remove_columns("picture"))
+    with pytest.raises(UsageError, match=r"has several image columns \(left, right\); set data.image_column"):
+        cells = [{"bytes": png(0), "path": None}]
+        opened(Dataset.from_dict({"left": cells, "right": cells}))
+
+
+@pytest.mark.parametrize("kind", ["binary", "struct"])
+def test_images_without_the_feature_type(kind: str) -> None:
+    if kind == "binary":
+        data = Dataset.from_dict({"image": [png(9)]}, features=Features({"image": Value("binary")}))
+    else:
+        data = Dataset.from_dict({"image": [{"bytes": png(9), "path": None}]})
+    assert opened(data, image_column="image").image(0).getpixel((0, 0)) == (9, 0, 0)
+
+
+def test_missing_labels_are_minus_one() -> None:
+    for names in (["ant", "bee"], None):
+        source = opened(rows([1, None, -1, 0], names))
+        assert source.labels is not None and source.labels.tolist() == [1, -1, -1, 0]
+        assert len(source.classes or ()) == 2
+
+
+def test_classes_are_those_of_train() -> None:
+    reordered = opened(rows([0, 1, 2], ["a", "b", "c"]), rows([0, 1, -1], ["c", "a"]), "test")
+    assert reordered.classes == ("a", "b", "c")
+    assert reordered.labels is not None and reordered.labels.tolist() == [2, 0, -1]
+    lacking = opened(rows([1, 2, 3]), rows([3, 1]), "test")
+    assert lacking.classes == ("1", "2", "3")
+    assert lacking.labels is not None and lacking.labels.tolist() == [2, 0]
+    with pytest.raises(
+        UsageError, match="split 'test' of tiny has class '7', which split 'train' lacks; 'train' has 3 cl"
+    ):
+        opened(rows([1, 2, 3]), rows([3, 7]), "test")
+
+
+def test_exif_is_applied_as_from_a_folder(tmp_path: Path) -> None:
+    exif = PILImage.Exif()
+    exif[0x0112] = 6
+    file = png(50, exif, size=(12, 5))
+    (tmp_path / "a.png").write_bytes(file)
+    data = Dataset.from_dict({"image": [{"bytes": file, "path": None}]}, features=Features({"image": Image()}))
+    table, folder = opened(data).image(0), open_source(str(tmp_path), "train").image(0)
+    assert table.size == folder.size == (5, 12)
+    assert np.array_equal(np.asarray(table), np.asarray(folder))
+
+
+def test_bad_rows_are_named() -> None:
+    data = Dataset.from_dict(
+        {"image": [{"bytes": b"no", "path": "dir/bad.png"}, {"bytes": None, "path": None}, None]},
+    )
+    source = opened(data)
+    with pytest.raises(UsageError, match=r"^image 0 of split 'train' of tiny \(bad\.png\) is not an image"):
+        source.image(0)
+    for index in (1, 2):
+        with pytest.raises(UsageError, match=rf"^image {index} of split 'train' of tiny is missing; remove the row"):
+            source.image(index)
+
+
+def test_hub_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = DatasetDict(train=rows([0, 1], ["ant", "bee"]), validation=rows([1], ["ant", "bee"]))
+    monkeypatch.setattr("datasets.load_dataset", lambda name: data)
+    source = open_source("owner/tiny", "test")
+    assert (source.name, source.split, len(source), source.classes) == ("owner/tiny", "validation", 1, ("ant", "bee"))
+    both = open_source("owner/tiny", "train+validation")
+    assert both.labels is not None and both.labels.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "cause", [ValueError("Config name is missing.\nPick one"), FileNotFoundError("gone"), RuntimeError("script")]
+)
+def test_why_a_hub_dataset_does_not_load(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
+    def fail(name: str) -> None:
+        raise cause
+
+    monkeypatch.setattr("datasets.load_dataset", fail)
+    with pytest.raises(UsageError) as error:
+        open_source("owner/tiny", "train")
+    assert str(error.value).endswith(f"no Hub dataset that loads: {str(cause).splitlines()[0]}")

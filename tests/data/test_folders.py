@@ -1,0 +1,138 @@
+"""Image folders: layouts, classes that agree over splits, and every way in which a folder is not what it should be."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssl_hub.data.sources import open_source
+from ssl_hub.errors import UsageError
+
+
+def fill(folder: Path, *names: str, colour: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        Image.new("RGB", (6, 6), (colour, 0, 0)).save(folder / name)
+
+
+def test_class_folders_without_splits(tmp_path: Path) -> None:
+    fill(tmp_path / "dog", "b.png", "a.JPG", colour=200)
+    fill(tmp_path / "cat", "x.png")
+    source = open_source(str(tmp_path), "train")
+    assert source.classes == ("cat", "dog")
+    assert source.labels is not None and source.labels.tolist() == [0, 1, 1]
+    assert source.labels.dtype == np.int64
+    assert source.image(0).getpixel((0, 0)) == (0, 0, 0)
+    assert source.image(2).getpixel((0, 0)) == (200, 0, 0)
+    with pytest.raises(UsageError, match=r"no split folders.*no split 'test'; lay it out as .*/train/<class>/ and"):
+        open_source(str(tmp_path), "test")
+
+
+@pytest.mark.parametrize("held_out", ["test", "val", "valid", "validation"])
+@pytest.mark.parametrize("asked", ["test", "val", "valid", "validation"])
+def test_split_synonyms(tmp_path: Path, held_out: str, asked: str) -> None:
+    fill(tmp_path / "train" / "cat", "x.png", "y.png")
+    fill(tmp_path / held_out / "cat", "z.png")
+    source = open_source(str(tmp_path), asked)
+    assert (source.split, len(source)) == (held_out, 1)
+
+
+def test_train_is_never_a_stand_in(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "cat", "x.png")
+    with pytest.raises(UsageError, match=r"has no split 'test'; it has train$"):
+        open_source(str(tmp_path), "test")
+    fill(tmp_path / "test" / "cat", "x.png")
+    (tmp_path / "train" / "cat" / "x.png").unlink()
+    (tmp_path / "train" / "cat").rmdir()
+    (tmp_path / "train").rmdir()
+    with pytest.raises(UsageError, match=r"has no split 'train'; it has test$"):
+        open_source(str(tmp_path), "train")
+
+
+def test_a_split_that_lacks_a_class_keeps_the_training_indices(tmp_path: Path) -> None:
+    for name in ("ant", "bee", "cow"):
+        fill(tmp_path / "train" / name, "1.png")
+    fill(tmp_path / "val" / "cow", "1.png")
+    fill(tmp_path / "val" / "ant", "1.png")
+    source = open_source(str(tmp_path), "val")
+    assert source.classes == ("ant", "bee", "cow")
+    assert source.labels is not None and source.labels.tolist() == [0, 2]
+
+
+def test_a_class_that_train_lacks_is_named(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "ant", "1.png")
+    fill(tmp_path / "test" / "zebra", "1.png")
+    with pytest.raises(UsageError, match=r"split 'test' of .* has class 'zebra', which split 'train' lacks.*: ant$"):
+        open_source(str(tmp_path), "test")
+
+
+def test_empty_class_folder_is_named(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png")
+    fill(tmp_path / "bee")
+    (tmp_path / "bee" / "notes.txt").write_text("soon")
+    with pytest.raises(UsageError, match=r"class folder .*/bee has no images; add files ending in \.jpg.*or remove it"):
+        open_source(str(tmp_path), "train")
+
+
+def test_flat_folder_is_unlabelled(tmp_path: Path) -> None:
+    fill(tmp_path, "b.png", "a.png", "c.tiff")
+    source = open_source(str(tmp_path), "train")
+    assert len(source) == 3 and source.classes is None and source.labels is None
+
+
+def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png", ".2.png")
+    fill(tmp_path / "ant" / ".ipynb_checkpoints", "1.png")
+    fill(tmp_path / ".ipynb_checkpoints", "1.png")
+    fill(tmp_path / "ant" / "more", "3.png")  # nested folders count to their class
+    (tmp_path / "ant" / "Thumbs.db").write_bytes(b"x")
+    (tmp_path / "README.md").write_text("x")
+    source = open_source(str(tmp_path), "train")
+    assert source.classes == ("ant",) and len(source) == 2
+
+
+def test_images_beside_class_folders_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png")
+    fill(tmp_path, "stray.png")
+    with pytest.raises(UsageError, match=r"holds 1 images \(stray\.png, \.\.\.\) beside the class folder 'ant'"):
+        open_source(str(tmp_path), "train")
+
+
+def test_no_images(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(UsageError, match=r"no images in .*; expected files ending in \.jpg, "):
+        open_source(str(tmp_path), "train")
+
+
+def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
+    for name in ("bus", "train"):
+        fill(tmp_path / name, "1.png")
+    assert open_source(str(tmp_path), "train").classes == ("bus", "train")
+
+
+def test_labelled_and_unlabelled_splits_join(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "ant", "1.png")
+    fill(tmp_path / "train" / "bee", "1.png", colour=50)
+    fill(tmp_path / "unlabeled", "1.png", "2.png", colour=100)
+    source = open_source(str(tmp_path), "train+unlabeled")
+    assert source.split == "train+unlabeled" and source.classes == ("ant", "bee")
+    assert source.labels is not None and source.labels.tolist() == [0, 1, -1, -1]
+    assert [source.image(i).getpixel((0, 0))[0] for i in range(4)] == [0, 50, 100, 100]
+
+
+def test_bad_image_is_named_when_it_is_read(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png")
+    (tmp_path / "ant" / "2.jpg").write_text("hello")
+    source = open_source(str(tmp_path), "train")
+    assert source.image(0).size == (6, 6)
+    with pytest.raises(UsageError, match=r"ant/2\.jpg is not an image"):
+        source.image(1)
+
+
+def test_columns_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png")
+    with pytest.raises(
+        UsageError, match=r"has no columns, but data\.label_column is 'y'; set data\.label_column to none"
+    ):
+        open_source(str(tmp_path), "train", label_column="y")

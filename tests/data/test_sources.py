@@ -1,0 +1,70 @@
+"""What a data name means, and what is said where it means nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from ssl_hub.data.sources import SOURCES, open_source
+from ssl_hub.data.splits import resolve_split
+from ssl_hub.errors import UsageError
+
+
+@pytest.mark.parametrize("data", ["./nowhere", "/no/where", "~/nowhere_at_all", "a/b/c", "nowhere/"])
+def test_a_path_that_does_not_exist(data: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"data path '{data}' does not exist; give a folder that does, or one of .*digits"
+    ):
+        open_source(data, "train")
+
+
+def test_not_a_hub_dataset_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UsageError) as error:
+        open_source("nobody/no-such-data", "train")
+    text = str(error.value)
+    assert text.startswith("data 'nobody/no-such-data' is no registered name ('digits'")
+    assert "no path that exists, and no Hub dataset that loads: " in text
+    assert "\n" not in text and len(text) < 400
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "images.zip").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"images\.zip' is a file; give the folder"):
+        open_source(str(tmp_path / "images.zip"), "train")
+
+
+def test_registered_names_win_over_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "digits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert open_source("digits", "train").name == "digits"
+    with pytest.raises(UsageError, match="no images in digits"):
+        open_source("./digits", "train")
+
+
+@pytest.mark.parametrize("split", ["", "train+", "+test"])
+def test_split_names_must_be_names(split: str) -> None:
+    with pytest.raises(UsageError, match=r"is not a name or names joined by '\+'"):
+        open_source("digits", split)
+
+
+def test_columns_of_registered_data() -> None:
+    with pytest.raises(UsageError, match=r"registered data 'digits' has no columns, but data\.image_column is 'img'"):
+        open_source("digits", "train", image_column="img")
+
+
+@pytest.mark.parametrize("name", SOURCES.names())
+def test_every_registered_source_is_consistent(name: str) -> None:
+    train, test = open_source(name, "train"), open_source(name, "test")
+    assert train.classes == test.classes
+    assert train.image(len(train) - 1).mode == "RGB"
+
+
+def test_resolve_split_order() -> None:
+    assert resolve_split("val", ["test", "validation"], "x") == "validation"
+    assert resolve_split("test", ["train", "valid", "validation"], "x") == "validation"
+    assert resolve_split("test", ["test", "validation"], "x") == "test"
+    with pytest.raises(UsageError, match="x has no split 'train'; it has test"):
+        resolve_split("train", ["test"], "x")
+    with pytest.raises(UsageError, match="x has no split 'extra'; it has none"):
+        resolve_split("extra", [], "x")

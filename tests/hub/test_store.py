@@ -1,0 +1,105 @@
+"""Names to models: what is found, what is said where nothing is."""
+
+import pytest
+import torch
+
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.heads import ProbeHead
+from ssl_hub.hub import store
+from ssl_hub.model.release import METHOD, MODEL, save_release
+from ssl_hub.model.siamese import build
+from ssl_hub.zoo import get_recipe
+
+IMAGES = torch.randn(3, 3, 16, 16)
+
+
+@pytest.fixture
+def released():
+    """A release in the store, of an untrained model."""
+    recipe = get_recipe("byol-digits")
+    folder = store.home() / recipe.name
+    folder.mkdir(parents=True)
+    save_release(folder, build(recipe), recipe)
+    return folder
+
+
+def test_home_is_the_users_choice_or_the_cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("SSL_HUB_HOME", str(tmp_path / "mine"))
+    assert store.home() == tmp_path / "mine"
+    monkeypatch.delenv("SSL_HUB_HOME")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert store.home() == tmp_path / "ssl_hub"
+
+
+def test_name_and_path_load_the_same_model_in_eval_mode(released):
+    by_name, by_path = store.load("byol-digits"), store.load(released)
+    assert not by_name.training
+    with torch.no_grad():
+        assert by_name(IMAGES).shape == (3, 128)
+        assert torch.equal(by_name(IMAGES), by_path(IMAGES))
+
+
+def test_head_makes_a_classifier_with_names(released):
+    head = ProbeHead(torch.randn(2, 128), torch.randn(2), ("cat", "dog"), "pets")
+    head.save(released)
+    model = store.load("byol-digits", head="pets")
+    with torch.no_grad():
+        want = store.load("byol-digits")(IMAGES) @ head.weight.mT + head.bias
+        torch.testing.assert_close(model(IMAGES), want, atol=1e-6, rtol=1e-6)
+    assert model.label_names == ["cat", "dog"]
+    with pytest.raises(UsageError, match="no head for 'birds' in .*; there: pets"):
+        store.load("byol-digits", head="birds")
+
+
+def test_head_of_another_width_is_refused_with_both(released):
+    ProbeHead(torch.randn(2, 512), torch.randn(2), ("cat", "dog"), "pets").save(released)
+    with pytest.raises(UsageError, match="head of width 512 on a backbone of width 128"):
+        store.load("byol-digits", head="pets")
+
+
+def test_fresh_classifier_for_fine_tuning_says_so(released):
+    with pytest.warns(UserWarning, match="7 classes is new and untrained"):
+        model = store.load("byol-digits", num_classes=7)
+    assert model(IMAGES).shape == (3, 7)
+
+
+def test_target_branch_differs_once_it_has_been_trained_apart(released):
+    from ssl_hub.model.release import read_tensors, write_tensors
+
+    tensors = read_tensors(released / METHOD)
+    tensors["target.backbone.conv1.weight"] += 1
+    write_tensors(released / METHOD, tensors)
+    online, target = store.load(released), store.load(released, which="target")
+    assert not torch.equal(online.conv1.weight, target.conv1.weight)
+    with pytest.raises(UsageError, match="which is 'teacher', expected 'online' or 'target'"):
+        store.load(released, which="teacher")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "directpred-r50-300ep",
+            "no release 'directpred-r50-300ep' in the store .*train it with `accelerate launch rec",
+        ),
+        ("byol-digit", "no release 'byol-digit' in the store .*did you mean 'byol-digits'"),
+        ("./nowhere", "no release folder at './nowhere'"),
+        ("a b", "no folder 'a b', and it is no release name"),
+        ("../../no-such", "no release folder at"),
+    ],
+)
+def test_what_is_not_there_is_said_with_the_way_to_get_it(released, name, message):
+    with pytest.raises(UsageError, match=message):
+        store.load(name)
+
+
+def test_folder_without_release_and_conflicting_arguments(released, tmp_path):
+    with pytest.raises(UsageError, match=r"has no config\.json: no release"):
+        store.load(tmp_path)
+    with pytest.raises(UsageError, match="give one of them"):
+        store.load(released, head="digits", num_classes=3)
+    with pytest.raises(UsageError, match="num_classes is 0"):
+        store.load(released, num_classes=0)
+    (released / MODEL).unlink()
+    with pytest.raises(UsageError, match=r"model\.safetensors is missing"):
+        store.load(released)

@@ -1,0 +1,69 @@
+"""Backbones: the small-image stem, the true feature width, and timm's own tools working on them."""
+
+import pytest
+import timm
+import torch
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model import backbones
+
+
+@pytest.mark.parametrize(("name", "width"), [("resnet18_cifar", 512), ("resnet50_cifar", 2048), ("resnet10_tiny", 128)])
+def test_small_stem_keeps_resolution_until_the_stages(name, width):
+    model = backbones.create(name).eval()
+    with torch.no_grad():
+        assert model.forward_features(torch.zeros(1, 3, 32, 32)).shape == (1, width, 4, 4)
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, width)
+    assert model.conv1.stride == (1, 1)
+    assert model.conv1.kernel_size == (3, 3)
+    assert isinstance(model.maxpool, torch.nn.Identity)
+
+
+def test_timm_lists_builds_and_configures_the_small_models():
+    assert timm.list_models("*_cifar") == ["resnet18_cifar", "resnet50_cifar"]
+    model = timm.create_model("resnet18_cifar", num_classes=7)
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
+    assert timm.data.resolve_data_config(model=model)["input_size"] == (3, 32, 32)
+    features = timm.create_model("resnet18_cifar", features_only=True)(torch.zeros(1, 3, 32, 32))
+    reductions = timm.create_model("resnet18_cifar", features_only=True).feature_info.reduction()
+    assert [32 // f.shape[-1] for f in features] == reductions
+
+
+def test_resnet18_cifar_is_resnet18_but_for_the_stem():
+    ours, theirs = backbones.create("resnet18_cifar").state_dict(), backbones.create("resnet18").state_dict()
+    different = [name for name in theirs if ours[name].shape != theirs[name].shape]
+    assert different == ["conv1.weight"]
+    assert list(ours) == list(theirs)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "convnext_atto"])
+def test_feature_width_is_what_comes_out(name):
+    model = backbones.create(name)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    width = backbones.feature_width(model, 224)
+    with torch.no_grad():
+        assert model.eval()(torch.zeros(1, 3, 224, 224)).shape == (1, width)
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+
+
+def test_num_features_would_have_been_wrong_for_some():
+    model = backbones.create("mobilenetv3_small_050")
+    assert backbones.feature_width(model, 64) != model.num_features
+
+
+def test_option_that_an_architecture_lacks_is_left_out():
+    assert backbones.create("vit_tiny_patch16_224", zero_init_last=False).num_classes == 0
+    residual = backbones.create("resnet10_tiny", zero_init_last=False)
+    assert residual.layer1[0].bn2.weight.abs().sum() > 0
+    assert backbones.create("resnet10_tiny", zero_init_last=True).layer1[0].bn2.weight.abs().sum() == 0
+
+
+def test_unknown_backbone_names_the_nearest():
+    with pytest.raises(UsageError, match="unknown backbone 'resnet18_cifr'; did you mean 'resnet18_cifar'"):
+        backbones.create("resnet18_cifr")
+
+
+def test_backbone_without_pooling_is_refused_with_the_shape():
+    model = timm.create_model("resnet10_tiny", num_classes=0, global_pool="")
+    with pytest.raises(UsageError, match=r"returns \(1, 128, 2, 2\), expected pooled features \[B, C\]"):
+        backbones.feature_width(model, 16)

@@ -1,0 +1,28 @@
+"""The package itself: light to import, everything public importable."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ssl_hub
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "statement", ["import ssl_hub", "import ssl_hub; ssl_hub.list_recipes()", "import ssl_hub.cli"]
+)
+def test_import_loads_nothing_heavy(statement):
+    heavy = "torch", "timm", "numpy", "sklearn", "datasets", "accelerate", "huggingface_hub"
+    assert run(f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
+
+
+def test_public_names_exist_and_unknown_ones_do_not():
+    for name in ssl_hub.__all__:
+        assert getattr(ssl_hub, name) is not None
+        assert name in dir(ssl_hub)
+    with pytest.raises(AttributeError, match="has no attribute 'lode'"):
+        _ = ssl_hub.lode

@@ -1,0 +1,90 @@
+"""Checkpoints: whole or absent, newest by number, never code."""
+
+import os
+import pickle
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from ssl_hub.errors import UsageError
+from ssl_hub.train import checkpoint
+
+
+def state(step: int) -> dict[str, object]:
+    return {"step": step, "online": {"w": torch.full((3,), float(step))}, "optimizer": {}}
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    return Accelerator(cpu=True)
+
+
+def test_newest_is_chosen_by_number_and_old_ones_go(tmp_path, accelerator):
+    for step in (8, 9, 10, 100, 1000):
+        checkpoint.save(tmp_path, state(step), accelerator, keep=3)
+    assert [p.name for p in checkpoint.existing(tmp_path)] == [
+        "step-00000010.pt",
+        "step-00000100.pt",
+        "step-00001000.pt",
+    ]
+    assert checkpoint.load(checkpoint.existing(tmp_path)[-1])["step"] == 1000
+    (tmp_path / "step-123456789.pt").touch()  # more digits than the padding
+    assert checkpoint.existing(tmp_path)[-1].name == "step-123456789.pt"
+
+
+def test_failed_write_keeps_the_last_good_checkpoint(tmp_path, accelerator, monkeypatch):
+    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageError, match="cannot write .*step-00000002.pt: No space left on device; free some space"):
+        checkpoint.save(tmp_path, state(2), accelerator, keep=2)
+    assert os.listdir(tmp_path) == ["step-00000001.pt"]
+    assert checkpoint.load(checkpoint.existing(tmp_path)[-1])["step"] == 1
+
+
+def test_half_written_file_is_not_a_checkpoint(tmp_path, accelerator):
+    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+    (tmp_path / ".step-00000002.pt.77.part").write_bytes(b"half")
+    assert len(checkpoint.existing(tmp_path)) == 1
+
+
+def test_pickled_code_is_refused_and_not_run(tmp_path):
+    flag = tmp_path / "executed"
+
+    class Payload:
+        def __reduce__(self):
+            return os.mkdir, (str(flag),)
+
+    path = tmp_path / "step-00000001.pt"
+    torch.save({"format": 1, "bomb": Payload()}, path)
+    with pytest.raises(UsageError, match="cannot read the checkpoint"):
+        checkpoint.load(path)
+    path.write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(UsageError, match="cannot read the checkpoint"):
+        checkpoint.load(path)
+    assert not flag.exists()
+
+
+def test_truncated_and_foreign_files_are_named(tmp_path, accelerator):
+    checkpoint.save(tmp_path, state(1), accelerator, keep=1)
+    path = checkpoint.existing(tmp_path)[0]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(UsageError, match="remove it to resume from an older one"):
+        checkpoint.load(path)
+    torch.save({"format": 99}, path)
+    with pytest.raises(UsageError, match="is not a checkpoint of this version"):
+        checkpoint.load(path)
+
+
+def test_random_state_round_trips(tmp_path, accelerator):
+    torch.manual_seed(4)
+    checkpoint.save(tmp_path, state(1), accelerator, keep=1)
+    want = torch.rand(3)
+    torch.rand(10)
+    saved = checkpoint.load(checkpoint.existing(tmp_path)[0])
+    checkpoint.set_random_state(saved["random"][0], accelerator.device)
+    assert torch.equal(torch.rand(3), want)

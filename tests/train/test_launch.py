@@ -1,0 +1,73 @@
+"""Threads and processes: what the launcher did against what was asked."""
+
+import pytest
+import torch
+
+from ssl_hub.train import launch
+from ssl_hub.train.launch import Launcher, missing_processes, set_threads
+
+
+@pytest.mark.parametrize(
+    ("arguments", "running", "said"),
+    [
+        (["python", "accelerate", "launch", "--cpu", "--num_processes", "2", "recipes/train.py"], 1, "asked for 2"),
+        (["accelerate", "launch", "--num_processes=4", "x.py"], 1, "asked for 4"),
+        (["torchrun", "--nproc-per-node", "3", "x.py"], 2, "asked for 3"),
+        (["torchrun", "--nproc_per_node", "2", "x.py"], 2, None),
+        (["accelerate", "launch", "x.py"], 1, None),
+        (["accelerate", "launch", "--num_processes"], 1, None),
+    ],
+)
+def test_fewer_processes_than_asked_are_noticed(arguments, running, said):
+    got = missing_processes(Launcher(arguments, {}), running)
+    assert (got is None) if said is None else (said in got and "torchrun --nproc_per_node" in got)
+    assert missing_processes(None, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("variable", "launcher", "want"),
+    [
+        (None, None, 8),
+        ("3", None, "kept"),
+        ("1", None, "kept"),  # nobody but the user can have set it
+        ("1", Launcher(["accelerate", "launch", "x.py"], {}), 8),
+        ("1", Launcher(["accelerate", "launch", "x.py"], {"OMP_NUM_THREADS": "1"}), "kept"),
+        ("1", Launcher(["accelerate", "launch", "--num_cpu_threads_per_process", "1", "x.py"], {}), "kept"),
+        ("4", Launcher(["accelerate", "launch", "x.py"], {}), "kept"),
+    ],
+)
+def test_all_cores_are_used_unless_the_user_chose(monkeypatch, variable, launcher, want):
+    monkeypatch.setattr(launch, "available_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    before = torch.get_num_threads()
+    try:
+        assert set_threads(launcher, 1) == (before if want == "kept" else want)
+        if want != "kept":
+            assert set_threads(launcher, 2) == 4
+            assert set_threads(launcher, 16) == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("word", "is_launcher"),
+    [
+        ("/usr/bin/accelerate", True),
+        ("accelerate-launch", True),
+        ("torchrun", True),
+        ("accelerate.commands.launch", True),
+        ("/lib/python3/site-packages/torch/distributed/run.py", True),
+        ("torch.distributed.run", True),
+        ("recipes/train.py", False),
+        ("/home/me/accelerate/recipes/train.py", False),
+        ("--output=accelerated", False),
+    ],
+)
+def test_launchers_are_recognised(word, is_launcher):
+    assert bool(launch.LAUNCHERS.search(word)) is is_launcher
+
+
+def test_test_runner_is_no_launcher():
+    assert launch.find_launcher() is None

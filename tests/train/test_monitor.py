@@ -1,0 +1,44 @@
+"""The monitor tells collapse from health."""
+
+import pytest
+import torch
+
+from ssl_hub.model.predictors import PREDICTORS
+from ssl_hub.train.monitor import PATIENCE, Monitor
+from ssl_hub.train.step import Report
+
+
+def report(projections: torch.Tensor) -> Report:
+    return Report(torch.tensor(1.0), projections, 1.0, 0.1, 0.99, False)
+
+
+def test_constant_features_collapse_after_a_few_readings_and_spread_ones_do_not():
+    monitor, predictor = Monitor(), PREDICTORS["direct"](16)
+    for _ in range(PATIENCE - 1):
+        reading = monitor.read(report(torch.ones(32, 16)), predictor)
+        assert not monitor.collapsed
+    monitor.read(report(torch.ones(32, 16)), predictor)
+    assert monitor.collapsed
+    assert reading["feature_std"] == pytest.approx(0, abs=1e-6)
+    assert reading["effective_rank"] == pytest.approx(1, abs=1e-3)
+    healthy = monitor.read(report(torch.randn(4096, 16)), predictor)
+    assert not monitor.collapsed
+    assert healthy["feature_std"] == pytest.approx(healthy["healthy_std"], rel=0.05)
+    assert healthy["effective_rank"] > 15
+
+
+def test_alignment_is_one_for_the_predictor_of_the_same_features():
+    predictor, f = PREDICTORS["direct"](8), torch.randn(64, 8) * torch.arange(1, 9)
+    predictor.observe([f], [f])
+    predictor.refresh(0)
+    reading = Monitor().read(report(f), predictor)
+    assert reading["alignment"] == pytest.approx(1, abs=1e-3)
+    assert reading["asymmetry"] == 0
+    assert "alignment" not in Monitor().read(report(f), PREDICTORS["mlp"](8))
+
+
+def test_non_finite_features_count_as_collapsed_and_do_not_raise():
+    monitor = Monitor()
+    for _ in range(PATIENCE):
+        monitor.read(report(torch.full((8, 4), float("nan"))), PREDICTORS["identity"](4))
+    assert monitor.collapsed

@@ -1,0 +1,126 @@
+"""Every recipe: named as promised, built, stepped, saved and loaded; and its numbers are the paper's."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from ssl_hub.config import Recipe
+from ssl_hub.model.parts import part_options
+from ssl_hub.model.release import load_backbone, save_release
+from ssl_hub.model.siamese import build
+from ssl_hub.train.step import Trainer
+from ssl_hub.zoo import RECIPES, get_recipe, list_recipes
+
+PROMISED = [
+    *(f"{m}-r50-{e}ep" for m in ("byol", "byol-linear", "directpred") for e in (60, 300)),
+    *(f"simsiam{v}-r50-100ep" for v in ("", "-linear", "-symmetric")),
+    *(
+        f"{m}-r18-{d}-{e}ep"
+        for m in ("byol", "byol-linear", "byol-symmetric", "directpred", "directpred-freq5")
+        for d in ("stl10", "cifar10")
+        for e in (100, 300, 500)
+    ),
+    "directcopy-r18-cifar10-100ep",
+    "isoloss-r18-cifar10-100ep",
+    "simsiam-r18-cifar10-800ep",
+    *(f"{m}-digits" for m in ("directpred", "byol", "byol-linear", "simsiam")),
+]
+
+
+def test_the_promised_names_are_registered():
+    assert sorted(list_recipes()) == sorted(PROMISED)
+
+
+def distinct(recipe: Recipe) -> tuple[object, ...]:
+    """What decides whether two recipes build different code: not their epochs."""
+    return (recipe.backbone, recipe.projector, recipe.predictor, recipe.target, recipe.loss, recipe.optim)
+
+
+REPRESENTATIVES = list({distinct(RECIPES[name]): name for name in reversed(PROMISED)}.values())
+
+
+def shrunk(recipe: Recipe) -> Recipe:
+    """The same method at 16 to 32 px with narrow heads: what is left is the recipe's structure."""
+    narrow = replace(recipe.projector, hidden_width=16, output_width=8)
+    return replace(recipe, projector=narrow, views=replace(recipe.views, size=min(recipe.views.size, 32)))
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_recipe_builds_steps_saves_and_loads(name, tmp_path):
+    recipe = shrunk(get_recipe(name))
+    model = build(recipe)
+    trainer = Trainer(model, recipe.optim, Accelerator(cpu=True), lr=recipe.optim.lr, total_steps=2)
+    size = recipe.views.size
+    for _ in range(2):
+        report = trainer.advance([(torch.randn(6, 3, size, size), torch.randn(6, 3, size, size))])
+        assert not report.skipped
+    save_release(tmp_path, model, recipe)
+    images = torch.randn(4, 3, size, size)
+    with torch.no_grad():
+        want = model.encoder.backbone.eval()(images)
+        assert torch.equal(load_backbone(tmp_path)(images), want)
+    assert want.ndim == 2
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_recipe_says_what_it_is(name):
+    recipe = get_recipe(name)
+    assert recipe.name == name
+    assert recipe.command == f"accelerate launch recipes/train.py {name}"
+    assert recipe.summary
+    for expected in recipe.expected:
+        assert 0 < expected.value < 100
+        assert "20" in expected.source  # a year: where the number is printed
+    for section in ("predictor", "target", "loss"):
+        part = getattr(recipe, section)
+        assert set(dict(part.options)) <= set(part_options(section, part.kind))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("byol-r50-60ep", 64.7),
+        ("byol-linear-r50-300ep", 69.9),
+        ("directpred-r50-300ep", 72.4),
+        ("directpred-r50-60ep", 64.4),
+        ("directpred-r18-stl10-100ep", 77.86),
+        ("directpred-freq5-r18-stl10-500ep", 80.28),
+        ("directpred-r18-cifar10-300ep", 88.88),
+        ("byol-linear-r18-cifar10-100ep", 84.49),
+        ("byol-r18-stl10-100ep", 78.85),
+        ("byol-symmetric-r18-stl10-100ep", 75.09),
+    ],
+)
+def test_expected_numbers_are_the_printed_ones(name, value):
+    assert get_recipe(name).expected[0].value == value
+
+
+def test_the_papers_small_image_hyperparameters():
+    recipe = get_recipe("directpred-r18-stl10-100ep")
+    assert (recipe.optim.lr, recipe.optim.momentum, recipe.optim.weight_decay) == (0.03, 0.9, 4e-4)
+    assert dict(recipe.target.options) == {"momentum": 0.996, "schedule": "constant"}
+    assert recipe.train.batch_size == 128
+    assert dict(recipe.predictor.options) == {"rho": 0.3, "eps": 0.1, "freq": 1}
+
+
+def test_everything_the_tables_vary_is_an_override():
+    overrides = {
+        "target.kind": "stopgrad",
+        "predictor.kind": "symmetric",
+        "predictor.bias": True,
+        "optim.predictor_lr_ratio": 10,
+        "optim.weight_decay": 0.0,
+        "optim.predictor_weight_decay": 4e-4,
+    }
+    recipe = get_recipe("byol-linear-r18-stl10-100ep", **overrides)
+    assert recipe.predictor.kind == "symmetric"
+    plugin = {"predictor.kind": "optimal", "predictor.freq": 5, "predictor.reg": 0.1}
+    assert get_recipe("byol-linear-r18-stl10-100ep", **plugin).predictor.kind == "optimal"
+    direct = {"predictor.rho": 0.5, "predictor.eps": 0.0, "predictor.freq": 2, "predictor.c": -0.05}
+    assert build(shrunk(get_recipe("directpred-r18-cifar10-100ep", **direct))).predictor.c == -0.05
+    assert build(shrunk(get_recipe("directpred-r18-cifar10-100ep", **{"predictor.partitions": 6})))
+    assert build(
+        shrunk(get_recipe("directpred-r18-cifar10-100ep", **{"loss.kind": "iso_mse"}))
+    ).loss.needs_set_predictor

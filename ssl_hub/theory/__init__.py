@@ -1,0 +1,57 @@
+"""The theory lab: the paper's dynamics, theorems and figures, for linear networks.
+
+| module | what |
+|---|---|
+| `dynamics`, `decoupled`, `lowdim`, `scrambling` | the flows, and the models of augmentation |
+| `flow`, `integrate`, `discrete` | solving them: continuous time, singly or on a grid; discrete time, as in training |
+| `derived`, `fixed_points` | what is read off a state; where flows stand still, thresholds and basins |
+| `theorems`, `observations`, `checks` | each statement of the paper with its measured defect |
+| `prediction` | what all this says of a run's hyperparameters |
+| `figure_data`, `painting`, `figures` | the figures: numbers, drawing, and the entry point |
+| `reference` | evaluation of stored numerical cases |
+
+Source: Tian, Chen, Ganguli, "Understanding Self-Supervised Learning Dynamics without Contrastive Pairs" (ICML 2021).
+"Erratum" marks where the code has a corrected form of one of its statements. Importing this package is cheap: the
+names below are loaded when they are used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ssl_hub.theory.checks import check
+    from ssl_hub.theory.discrete import LinearTraining, euler
+    from ssl_hub.theory.figures import draw, figure_names
+    from ssl_hub.theory.integrate import simulate
+    from ssl_hub.theory.observations import CheckResult
+    from ssl_hub.theory.prediction import flow_units, predict
+
+__all__ = [
+    "CheckResult",
+    "LinearTraining",
+    "check",
+    "draw",
+    "euler",
+    "figure_names",
+    "flow_units",
+    "predict",
+    "simulate",
+]
+
+_HOME = {
+    "CheckResult": "observations",
+    "LinearTraining": "discrete",
+    "check": "checks",
+    "draw": "figures",
+    "euler": "discrete",
+    "figure_names": "figures",
+    "flow_units": "prediction",
+    "predict": "prediction",
+    "simulate": "integrate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

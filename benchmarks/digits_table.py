@@ -28,7 +28,7 @@ BASELINES = {"same backbone, random": "timm:resnet10_tiny", "raw pixels": "pixel
 
 def measured(folder: Path, recipe: str, overrides: dict[str, object], seed: int) -> dict[str, float]:
     if not (folder / "results.json").exists():
-        ssl_hub.train(recipe, output=folder, overwrite=True, overrides={**overrides, "train.seed": seed})
+        ssl_hub.pretrain(recipe, output=folder, overwrite=True, overrides={**overrides, "train.seed": seed})
     return {r.protocol: r.value for r in read_results(folder) if r.metric == "top1"}
 
 

@@ -20,7 +20,7 @@ _PUBLIC = {
     "linear_probe": "ssl_hub.evaluate.model",
     "list_recipes": "ssl_hub.zoo",
     "load": "ssl_hub.hub.store",
-    "train": "ssl_hub.train.loop",
+    "pretrain": "ssl_hub.train.loop",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]
@@ -44,6 +44,6 @@ if TYPE_CHECKING:
     from ssl_hub.evaluate.model import linear_probe as linear_probe
     from ssl_hub.evaluate.results import Result as Result
     from ssl_hub.hub.store import load as load
-    from ssl_hub.train.loop import train as train
+    from ssl_hub.train.loop import pretrain as pretrain
     from ssl_hub.zoo import get_recipe as get_recipe
     from ssl_hub.zoo import list_recipes as list_recipes

@@ -88,13 +88,16 @@ def _training_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", help="run folder (default: the recipe's name in the store, $SSL_HUB_HOME)")
     parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    parser.add_argument("--checkpoint-minutes", type=float, metavar="M", help="also save every M minutes")
+    parser.add_argument("--on-collapse", choices=["warn", "stop"], help="when features collapse (default: warn)")
+    parser.add_argument("--tracker", choices=["tensorboard", "wandb", "trackio"], help="log there too")
     parser.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="a setting that may differ on resume"
     )
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from ssl_hub.train.loop import train
+    from ssl_hub.train.loop import pretrain
 
     name, assignments = arguments.recipe, arguments.overrides
     if name is not None and "=" in name:
@@ -103,14 +106,15 @@ def _train(arguments: argparse.Namespace) -> None:
         name = DEMO
         if os.environ.get("RANK", "0") == "0":
             print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
-    train(
+    flags = {f"runtime.{name}": getattr(arguments, name) for name in ("checkpoint_minutes", "on_collapse", "tracker")}
+    pretrain(
         name,
         data=arguments.data,
         output=arguments.output,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
         allow_change=arguments.allow_change,
-        overrides=parse_assignments(assignments),
+        overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(assignments)},
     )
 
 

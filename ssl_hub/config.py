@@ -144,10 +144,14 @@ class Runtime:
     channels_last: bool = False
     compile: bool = False
     log_every_steps: int = 10
+    tracker: Literal["tensorboard", "wandb", "trackio"] | None = None  # beside metrics.jsonl
     knn_every_epochs: int = 5
     knn_k: int = 20
+    on_collapse: Literal["warn", "stop"] = "warn"
     checkpoint_every_epochs: int = 1
-    keep_checkpoints: int = 2
+    checkpoint_minutes: float | None = None  # also save when this much time has passed
+    keep_checkpoints: int = 2  # the newest
+    keep_every_epochs: int = 0  # and those of every so many epochs; 0: none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,13 @@ def run(code: str) -> str:
 def test_import_loads_nothing_heavy(statement):
     heavy = "torch", "timm", "numpy", "sklearn", "datasets", "accelerate", "huggingface_hub"
     assert run(f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
+
+
+def test_no_public_name_is_hidden_by_a_subpackage():
+    # Importing ssl_hub.train sets an attribute "train" on the package; a public function of that name would vanish.
+    folder = Path(ssl_hub.__file__).parent
+    modules = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert modules.isdisjoint(set(ssl_hub.__all__) - {"__version__"})
 
 
 def test_public_names_exist_and_unknown_ones_do_not():

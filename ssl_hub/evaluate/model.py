@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from ssl_hub.evaluate.features import Features, extract, pixel_model
 from ssl_hub.evaluate.results import Result, append_results
 from ssl_hub.hub import store
 from ssl_hub.model import backbones
-from ssl_hub.model.release import add_classifier, read_recipe
+from ssl_hub.model.release import add_classifier, read_config, read_recipe
 
 TIMM, PIXELS = "timm:", "pixels"
 
@@ -51,6 +51,7 @@ class Subject(NamedTuple):
     transform: Callable[[Any], Tensor]
     folder: Path | None  # where its results belong, for a release
     recipe: Recipe | None  # what trained it, for a release that says so
+    collapsed: bool = False  # whether its features had, when it was trained
 
 
 def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
@@ -80,7 +81,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
     folder = store.resolve(name)
     loaded = store.load(folder)
-    return Subject(loaded, eval_transform(loaded), folder, read_recipe(folder))
+    collapsed = bool(read_config(folder).get("ssl_hub", {}).get("collapsed", False))
+    return Subject(loaded, eval_transform(loaded), folder, read_recipe(folder), collapsed)
 
 
 def knn(
@@ -101,7 +103,7 @@ def knn(
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     train, test = features_of(subject, data, extraction)
-    results = nearest.knn(train, test, k=k, temperature=temperature)
+    results = _marked(nearest.knn(train, test, k=k, temperature=temperature), subject)
     if subject.folder is not None:
         append_results(subject.folder, results)
     return results
@@ -119,12 +121,17 @@ def linear_probe(model: str | Path | nn.Module, data: str | None = None, **optio
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     train, test = features_of(subject, data, extraction)
     head, results = linear.linear_probe(train, test, seed=extraction.seed)
+    results = _marked(results, subject)
     if subject.folder is not None:
         head.save(subject.folder)
         append_results(subject.folder, results)
         if data is None or (subject.recipe is not None and subject.recipe.data.name == data):
             add_classifier(subject.folder, head.weight, head.bias, head.classes)
     return results
+
+
+def _marked(results: list[Result], subject: Subject) -> list[Result]:
+    return [replace(result, collapsed=subject.collapsed) for result in results]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,8 @@ class Result:
 
     ``metric`` is "top1" or "top5" and ``value`` its percentage, 0 to 100; ``protocol`` is "knn", "linear" or
     "finetune". ``settings`` holds what the protocol was run with (k, temperature, bank size, layer, strength, ...);
-    ``seed`` is None where the protocol draws nothing. numpy scalars and 0-d tensors become plain numbers.
+    ``seed`` is None where the protocol draws nothing. ``collapsed`` marks a model whose features had collapsed when
+    its training ended. numpy scalars and 0-d tensors become plain numbers.
 
     Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
     """
@@ -54,6 +55,7 @@ class Result:
     protocol: str
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
+    collapsed: bool = False
     date: str = field(default_factory=_now)
     versions: dict[str, str] = field(default_factory=installed_versions)
 

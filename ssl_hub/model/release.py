@@ -64,11 +64,11 @@ def read_recipe(folder: Path) -> Recipe | None:
         raise UsageError(f"{path} holds no recipe ({error})") from None
 
 
-def save_release(folder: Path, siamese: Siamese, recipe: Recipe) -> None:
+def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: bool = False) -> None:
     """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model."""
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
-    config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary}
+    config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": collapsed}
     write_config(folder, config)
     write_tensors(folder / MODEL, backbone.state_dict())
     method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}

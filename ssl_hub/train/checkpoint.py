@@ -15,11 +15,7 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
 
 FORMAT = 1
-_NAME = re.compile(r"step-(\d+)\.pt")
-
-
-def path_for(folder: Path, step: int) -> Path:
-    return folder / f"step-{step:08d}.pt"
+_NAME = re.compile(r"step-(\d+)(-kept)?\.pt")
 
 
 def existing(folder: Path) -> list[Path]:
@@ -28,15 +24,20 @@ def existing(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found)]
 
 
-def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int) -> None:
-    """Write the state of this step, with every process's random state; keep the newest ``keep``. Collective."""
+def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int, permanent: bool = False) -> None:
+    """Write the state of this step, with every process's random state. Collective.
+
+    Only the newest ``keep`` stay, and those that were saved as ``permanent``.
+    """
     random_states = gather_object([random_state(accelerator.device)])
     if accelerator.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
         whole = {"format": FORMAT, **state, "random": random_states}
-        replace_file(path_for(folder, state["step"]), lambda aside: torch.save(whole, aside))
+        name = f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
+        replace_file(folder / name, lambda aside: torch.save(whole, aside))
         for old in existing(folder)[:-keep]:
-            old.unlink(missing_ok=True)
+            if not old.stem.endswith("-kept"):
+                old.unlink(missing_ok=True)
     accelerator.wait_for_everyone()
 
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ssl_hub.train.console import Console
-from ssl_hub.train.monitor import Monitor
+from ssl_hub.train.monitor import Monitor, spectrum
 from ssl_hub.train.outcome import KNNMonitor
 from ssl_hub.train.prepare import Job
 from ssl_hub.train.run import Metrics
@@ -26,7 +26,7 @@ class Journal:
             total_steps=trainer.total_steps, done=trainer.step, batch_size=job.recipe.train.batch_size, main=main
         )
         self._announce()
-        self._step_started = time.perf_counter()
+        self._read_at = time.perf_counter()
 
     @property
     def collapsed(self) -> bool:
@@ -43,6 +43,7 @@ class Journal:
             reading = self._read(report, step, epoch)
             self.console.show(epoch, reading)
             if epoch_ends:
+                reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
                 due = job.done or (runtime.knn_every_epochs > 0 and epoch % runtime.knn_every_epochs == 0)
                 accuracy = self._knn.measure(job.trainer.siamese.encoder.backbone, job.accelerator) if due else None
                 if accuracy is not None:
@@ -50,7 +51,8 @@ class Journal:
                 self.console.epoch_line(epoch, job.recipe.train.epochs, reading, accuracy)
             if self._metrics is not None:
                 self._metrics.write(reading)
-        self._step_started = time.perf_counter()
+            scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k != "step"}
+            job.accelerator.log(scalars, step=step)
 
     def close(self) -> None:
         self.console.close()
@@ -58,7 +60,7 @@ class Journal:
             self._metrics.close()
 
     def _read(self, report: Report, step: int, epoch: int) -> dict[str, Any]:
-        collapsed_before = self.collapsed
+        job, now, collapsed_before = self._job, time.perf_counter(), self.collapsed
         reading = {
             "step": step,
             "epoch": epoch,
@@ -67,9 +69,10 @@ class Journal:
             "momentum": report.momentum,
             "grad_norm": report.grad_norm,
             "images_per_second": self.console.images_per_second(),
-            "step_seconds": time.perf_counter() - self._step_started,
-            **self._monitor.read(report, self._job.trainer.siamese.predictor),
+            "data_share": job.waiting.take() / max(now - self._read_at, 1e-9),
+            **self._monitor.read(report, job.trainer.siamese.predictor),
         }
+        self._read_at = now
         if self.collapsed and not collapsed_before:
             self.console.say(
                 f"warning: step {step}: features have collapsed (std {reading['feature_std']:.2g}, healthy"

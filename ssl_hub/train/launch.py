@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
@@ -35,12 +37,14 @@ def find_launcher() -> Launcher | None:
     return None
 
 
-def open_accelerator() -> Accelerator:
+def open_accelerator(tracker: str | None = None, folder: Path | None = None) -> Accelerator:
     """accelerate's view of this process; several CPU processes under ``torchrun`` are joined too.
 
     Without ``cpu=True`` accelerate (1.15) would make each of them a run of its own, all writing to one folder.
     """
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available())
+    if tracker is not None and importlib.util.find_spec(tracker) is None:
+        raise UsageError(f"tracker {tracker!r} is not installed; pip install {tracker}, or set runtime.tracker=none")
+    accelerator = Accelerator(cpu=not torch.accelerator.is_available(), log_with=tracker, project_dir=folder)
     started = int(os.environ.get("WORLD_SIZE", "1"))
     if started != accelerator.num_processes:
         raise UsageError(f"{started} processes were started and accelerate joined {accelerator.num_processes} of them")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ssl_hub.codec import apply_overrides
 from ssl_hub.config import Recipe
+from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model.parts import part_options
 from ssl_hub.model.release import save_release
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
 from ssl_hub.train.prepare import prepare
-from ssl_hub.train.signals import Interrupted, StopSignal
+from ssl_hub.train.signals import Interrupted, StopSignal, agreed
 from ssl_hub.zoo import get_recipe
 
 
-def train(
+def pretrain(
     recipe: str | Recipe,
     *,
     data: str | None = None,
@@ -44,7 +46,7 @@ def train(
 
     Raises:
         UsageError: anything wrong with the arguments, before training starts; later, gradients that stay non-finite or
-            a folder that can no longer be written.
+            a folder that can no longer be written; features that collapse, where ``runtime.on_collapse`` is ``stop``.
         Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
@@ -53,15 +55,22 @@ def train(
 
     job = prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change)
     trainer, accelerator, runtime = job.trainer, job.accelerator, chosen.runtime
-    journal = Journal(job)
+    journal, saved_at = Journal(job), time.monotonic()
     with StopSignal() as stop:
         for micro_batches in job.batches():
             report = trainer.advance(micro_batches)
             journal.after_step(report)
-            stopping = stop.anywhere(accelerator)
-            due = job.at_epoch_end and job.epoch % runtime.checkpoint_every_epochs == 0
-            if due or stopping or job.done:
+            late = (
+                runtime.checkpoint_minutes is not None and time.monotonic() - saved_at > 60 * runtime.checkpoint_minutes
+            )
+            give_up = journal.collapsed and runtime.on_collapse == "stop"
+            stopping, late, give_up = agreed(accelerator, [bool(stop), late, give_up])
+            if stopping or late or give_up or job.done or job.epoch_is(runtime.checkpoint_every_epochs):
                 job.save()
+                saved_at = time.monotonic()
+            if give_up:
+                journal.close()
+                raise UsageError(f"features collapsed by step {trainer.step}: stopped, saved in {folder}")
             if stopping and not job.done:
                 journal.close()
                 journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
@@ -69,8 +78,9 @@ def train(
     journal.close()
 
     if accelerator.is_main_process:
-        save_release(folder, trainer.siamese, chosen)
+        save_release(folder, trainer.siamese, chosen, collapsed=journal.collapsed)
     accelerator.wait_for_everyone()
-    results = measure(trainer.siamese.encoder.backbone, chosen, folder, accelerator)
+    results = measure(trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed)
+    accelerator.end_training()
     journal.console.say(summary(chosen, folder, results, collapsed=journal.collapsed))
     return folder

@@ -11,8 +11,28 @@ from ssl_hub.model.predictors import Predictor
 from ssl_hub.model.spectrum import alignment, asymmetry, effective_rank, feature_std, healthy_std, symmetrise
 from ssl_hub.train.step import Report
 
+WIDEST_SPECTRUM = 512  # projections wider than this log no spectrum: it would swell the metrics
 COLLAPSE_SHARE = 0.1  # of the healthy standard deviation 1/sqrt(D)
 PATIENCE = 3  # readings in a row before a run counts as collapsed
+
+
+@torch.no_grad()
+def spectrum(projections: torch.Tensor, predictor: Predictor) -> dict[str, list[float]] | None:
+    """What the paper's figure 3 draws, at one moment: None for projections wider than 512.
+
+    ``correlation``: eigenvalues of F of this batch [D], ascending. For a predictor that is a matrix also ``predictor``,
+    the eigenvalues of its symmetric part [D], and ``alignment``, |cos(u, W u)| for each eigenvector u of F [D].
+    """
+    f = projections.float()
+    if f.shape[-1] > WIDEST_SPECTRUM or not torch.isfinite(f).all():
+        return None
+    correlation = symmetrise(f.mT @ f) / len(f)
+    found = {"correlation": torch.linalg.eigvalsh(correlation)}
+    matrix = predictor.matrix()
+    if matrix is not None:
+        found["predictor"] = torch.linalg.eigvalsh(symmetrise(matrix.float()))
+        found["alignment"] = alignment(matrix.float(), correlation)
+    return {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
 
 
 class Monitor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,9 @@ def thinned(source: Source, limit: int) -> Source:
     return source.subset(np.linspace(0, len(source) - 1, limit).round().astype(np.int64))
 
 
-def measure(backbone: nn.Module, recipe: Recipe, folder: Path, accelerator: Accelerator) -> list[Result]:
+def measure(
+    backbone: nn.Module, recipe: Recipe, folder: Path, accelerator: Accelerator, *, collapsed: bool
+) -> list[Result]:
     """kNN and linear probe of a finished run on its own data, recorded in the run folder. Collective over processes.
 
     Left out, with an empty result, where the data has no labelled train and test split or more than 200,000 training
@@ -82,7 +85,7 @@ def measure(backbone: nn.Module, recipe: Recipe, folder: Path, accelerator: Acce
     if accelerator.is_main_process:
         results = knn(train, test, k=recipe.runtime.knn_k)
         head, probed = linear_probe(train, test, seed=recipe.train.seed)
-        results += probed
+        results = [replace(result, collapsed=collapsed) for result in results + probed]
         head.save(folder)
         add_classifier(folder, head.weight, head.bias, head.classes)
         append_results(folder, results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.data.sources import open_source
@@ -25,6 +26,7 @@ from ssl_hub.train import checkpoint, run
 from ssl_hub.train.launch import find_launcher, missing_processes, open_accelerator, set_threads
 from ssl_hub.train.optim import scaled_lr
 from ssl_hub.train.step import Trainer
+from ssl_hub.train.stopwatch import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Job:
     trainer: Trainer
     facts: dict[str, Any]
     resumed: bool
+    waiting: Stopwatch = field(default_factory=Stopwatch)  # for data
 
     @property
     def epoch(self) -> int:
@@ -57,14 +60,24 @@ class Job:
         while not self.done:
             epoch, start = divmod(self.trainer.position, self.loader.steps_per_epoch)
             for micro_batches in self.loader.epoch(epoch, start):
-                yield micro_batches
+                yield self.waiting.over(micro_batches)
                 if self.done:
                     return
 
+    def epoch_is(self, every: int) -> bool:
+        """Whether this is the end of an epoch whose number ``every`` (0: none) divides."""
+        return every > 0 and self.at_epoch_end and self.epoch % every == 0
+
     def save(self) -> None:
         """Write a checkpoint of this step. Collective over processes."""
-        keep = self.recipe.runtime.keep_checkpoints
-        checkpoint.save(self.folder / run.CHECKPOINTS, self.trainer.state_dict(), self.accelerator, keep=keep)
+        runtime = self.recipe.runtime
+        checkpoint.save(
+            self.folder / run.CHECKPOINTS,
+            self.trainer.state_dict(),
+            self.accelerator,
+            keep=runtime.keep_checkpoints,
+            permanent=self.epoch_is(runtime.keep_every_epochs),
+        )
 
 
 def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allow_change: Sequence[str]) -> Job:
@@ -81,7 +94,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         image_column=recipe.data.image_column,
         label_column=recipe.data.label_column,
     )
-    launcher, accelerator = find_launcher(), open_accelerator()
+    launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
     schedule = recipe.train
     loader = TrainLoader(
@@ -146,6 +159,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         else:
             run.start(folder, recipe, facts, overwrite=overwrite)
     accelerator.wait_for_everyone()
+    accelerator.init_trackers("ssl_hub", config={"recipe": recipe.name, **run.flat(to_dict(recipe))})
     if resume:
         _load_newest(folder, trainer, accelerator)
     return Job(recipe, folder, accelerator, loader, trainer, facts, resume)

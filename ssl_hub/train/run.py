@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,17 +63,17 @@ def changes(old: Recipe, new: Recipe) -> list[str]:
     """Dotted names of the settings that differ, those of ``runtime`` aside: they change nothing that is learnt."""
     ignored = ("runtime", "summary", "expected", "notes", "name")
     before, after = (
-        {k: v for k, v in _flat(to_dict(recipe)) if k.split(".")[0] not in ignored} for recipe in (old, new)
+        {k: v for k, v in flat(to_dict(recipe)).items() if k.split(".")[0] not in ignored} for recipe in (old, new)
     )
     return sorted(key for key in before.keys() | after.keys() if before.get(key, ...) != after.get(key, ...))
 
 
-def _flat(plain: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    items: dict[str, Any] = {}
     for key, value in plain.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+        items |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return items
 
 
 class Metrics:

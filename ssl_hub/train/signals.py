@@ -1,8 +1,9 @@
-"""SIGTERM and SIGINT: finish the step, save, and leave with a code that a scheduler can requeue on."""
+"""Stopping a run: signals are noted, all processes agree, and the exit code is one that a scheduler can requeue on."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ class Interrupted(SystemExit):
 
 
 class StopSignal:
-    """Context in which a first SIGTERM or SIGINT is noted rather than obeyed; a second SIGINT interrupts at once."""
+    """Context in which a first SIGTERM or SIGINT is noted, and makes this true; a second SIGINT interrupts at once."""
 
     def __init__(self) -> None:
         self._received = False
@@ -43,9 +44,13 @@ class StopSignal:
             raise KeyboardInterrupt
         self._received = True
 
-    def anywhere(self, accelerator: Accelerator) -> bool:
-        """Whether any process was signalled. Collective: all processes stop after the same step."""
-        if accelerator.num_processes == 1:
-            return self._received
-        flag = torch.tensor([float(self._received)], device=accelerator.device)
-        return bool(accelerator.reduce(flag, reduction="sum").item() > 0)
+    def __bool__(self) -> bool:
+        return self._received
+
+
+def agreed(accelerator: Accelerator, flags: Sequence[bool]) -> list[bool]:
+    """Each flag as true everywhere if it is true anywhere, in one small collective: processes must act alike."""
+    if accelerator.num_processes == 1:
+        return list(flags)
+    total = accelerator.reduce(torch.tensor(flags, dtype=torch.float32, device=accelerator.device), reduction="sum")
+    return [value > 0 for value in total.tolist()]

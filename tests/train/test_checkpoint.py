@@ -33,6 +33,13 @@ def test_newest_is_chosen_by_number_and_old_ones_go(tmp_path, accelerator):
     assert checkpoint.existing(tmp_path)[-1].name == "step-123456789.pt"
 
 
+def test_permanent_checkpoints_stay(tmp_path, accelerator):
+    for step in range(1, 8):
+        checkpoint.save(tmp_path, state(step), accelerator, keep=2, permanent=step % 3 == 0)
+    assert [int(p.stem.split("-")[1]) for p in checkpoint.existing(tmp_path)] == [3, 6, 7]
+    assert checkpoint.load(checkpoint.existing(tmp_path)[0])["step"] == 3
+
+
 def test_failed_write_keeps_the_last_good_checkpoint(tmp_path, accelerator, monkeypatch):
     checkpoint.save(tmp_path, state(1), accelerator, keep=2)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ssl_hub.model.predictors import PREDICTORS
-from ssl_hub.train.monitor import PATIENCE, Monitor
+from ssl_hub.train.monitor import PATIENCE, WIDEST_SPECTRUM, Monitor, spectrum
 from ssl_hub.train.step import Report
 
 
@@ -42,3 +42,16 @@ def test_non_finite_features_count_as_collapsed_and_do_not_raise():
     for _ in range(PATIENCE):
         monitor.read(report(torch.full((8, 4), float("nan"))), PREDICTORS["identity"](4))
     assert monitor.collapsed
+
+
+def test_spectrum_is_that_of_the_correlation_matrix_and_the_predictor():
+    predictor, f = PREDICTORS["direct"](8), torch.randn(64, 8) * torch.arange(1, 9)
+    predictor.observe([f], [f])
+    predictor.refresh(0)
+    found = spectrum(f, predictor)
+    want = torch.linalg.eigvalsh(f.mT @ f / 64)
+    assert found["correlation"] == pytest.approx(want.tolist(), rel=1e-3)
+    assert found["predictor"] == pytest.approx(((want / want[-1]).sqrt() + 0.1).tolist(), rel=1e-3)
+    assert found["alignment"] == pytest.approx([1.0] * 8, abs=1e-3)
+    assert set(spectrum(f, PREDICTORS["mlp"](8))) == {"correlation"}
+    assert spectrum(torch.randn(4, WIDEST_SPECTRUM + 1), PREDICTORS["identity"](4)) is None

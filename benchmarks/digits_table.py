@@ -1,4 +1,4 @@
-"""The methods on the built-in digits, over seeds: the table in the README.
+"""The methods and the paper's ablations on the built-in digits, over seeds: the table in README.md and benchmarks/README.md.
 
 python benchmarks/digits_table.py --seeds 0 1 2 --output runs/digits_table
 
@@ -11,33 +11,54 @@ from pathlib import Path
 
 import ssl_hub
 from ssl_hub.evaluate.results import read_results
+from ssl_hub.train.run import read_metrics
 
+LINEAR = "byol-linear-digits"
+NO_EMA = {"target.kind": "stopgrad"}
+SYMMETRIC = {"predictor.kind": "symmetric"}
 METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "DirectPred": ("directpred-digits", {}),
     "BYOL, two-layer predictor": ("byol-digits", {}),
     "SimSiam, two-layer predictor": ("simsiam-digits", {}),
-    "BYOL, linear predictor": ("byol-linear-digits", {}),
-    "symmetric linear predictor, EMA": ("byol-linear-digits", {"predictor.kind": "symmetric"}),
-    "symmetric linear predictor, no EMA": (
-        "byol-linear-digits",
-        {"predictor.kind": "symmetric", "target.kind": "stopgrad"},
-    ),
+    "BYOL, linear predictor": (LINEAR, {}),
+    "symmetric linear predictor, EMA": (LINEAR, SYMMETRIC),
+    "symmetric linear predictor, no EMA": (LINEAR, {**SYMMETRIC, **NO_EMA}),
+    "symmetric, no EMA, alpha_p = 10": (LINEAR, {**SYMMETRIC, **NO_EMA, "optim.predictor_lr_ratio": 10.0}),
+    "DirectPred, no EMA": ("directpred-digits", NO_EMA),
+    "no predictor, no EMA": (LINEAR, {"predictor.kind": "identity", **NO_EMA}),
+    "linear predictor, no stop-gradient": (LINEAR, {"target.kind": "none"}),
 }
 BASELINES = {"same backbone, random": "timm:resnet10_tiny", "raw pixels": "pixels"}
+COLUMNS = {
+    "linear": "linear probe (%)",
+    "knn": "20-NN (%)",
+    "std": "feature std (% of 1/√d)",
+    "rank": "effective rank (of 64)",
+}
+
+Cell = dict[str, float]
 
 
-def measured(folder: Path, recipe: str, overrides: dict[str, object], seed: int) -> dict[str, float]:
+def trained(folder: Path, recipe: str, overrides: dict[str, object], seed: int) -> Cell:
     if not (folder / "results.json").exists():
         ssl_hub.pretrain(recipe, output=folder, overwrite=True, overrides={**overrides, "train.seed": seed})
-    return {r.protocol: r.value for r in read_results(folder) if r.metric == "top1"}
+    last = read_metrics(folder)[-1]
+    health = {"std": 100 * last["feature_std"] / last["healthy_std"], "rank": last["effective_rank"]}
+    return {r.protocol: r.value for r in read_results(folder) if r.metric == "top1"} | health
 
 
-def row(label: str, cells: list[dict[str, float]]) -> str:
+def untrained(model: str, seed: int) -> Cell:
+    options = {"image_size": 16, "seed": seed}
+    results = ssl_hub.linear_probe(model, "digits", **options) + ssl_hub.knn(model, "digits", **options)
+    return {r.protocol: r.value for r in results if r.metric == "top1"}
+
+
+def row(label: str, cells: list[Cell]) -> str:
     texts = []
-    for protocol in ("linear", "knn"):
-        values = [cell[protocol] for cell in cells]
+    for column in COLUMNS:
+        values = [cell[column] for cell in cells if column in cell]
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-        texts.append(f"{statistics.mean(values):.1f}{spread}")
+        texts.append(f"{statistics.mean(values):.1f}{spread}" if values else "")
     return f"| {label} | {' | '.join(texts)} |"
 
 
@@ -49,16 +70,11 @@ def main() -> None:
     rows = []
     for label, (recipe, overrides) in METHODS.items():
         name = label.replace(", ", "-").replace(" ", "-")
-        cells = [measured(arguments.output / f"{name}-{s}", recipe, overrides, s) for s in arguments.seeds]
+        cells = [trained(arguments.output / f"{name}-{s}", recipe, overrides, s) for s in arguments.seeds]
         rows.append(row(label, cells))
     for label, model in BASELINES.items():
-        cells = []
-        for seed in arguments.seeds:
-            options = {"image_size": 16, "seed": seed}
-            results = ssl_hub.linear_probe(model, "digits", **options) + ssl_hub.knn(model, "digits", **options)
-            cells.append({r.protocol: r.value for r in results if r.metric == "top1"})
-        rows.append(row(label, cells))
-    print("| features | linear probe (%) | 20-NN (%) |\n|---|---|---|\n" + "\n".join(rows))
+        rows.append(row(label, [untrained(model, seed) for seed in arguments.seeds]))
+    print(f"| features | {' | '.join(COLUMNS.values())} |\n|{'---|' * (len(COLUMNS) + 1)}\n" + "\n".join(rows))
 
 
 if __name__ == "__main__":

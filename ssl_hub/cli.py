@@ -52,6 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     _evaluation_arguments(probe)
     probe.set_defaults(run=_probe)
 
+    spectrum = commands.add_parser("spectrum", help="draw a run's eigenvalues and alignment over training")
+    spectrum.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    spectrum.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
+    spectrum.set_defaults(run=_spectrum)
+
+    _theory_arguments(commands.add_parser("theory", help="the paper's theorems, figures and what they say of a recipe"))
+
     arguments = parser.parse_args(argv)
     return guarded(lambda: arguments.run(arguments))
 
@@ -179,6 +186,75 @@ def _print(results: list[Result], as_json: bool) -> None:
         return
     for result in results:
         print(f"{result.protocol:8}{result.metric}  {result.value:6.2f} %  {result.dataset} ({result.split})")
+
+
+def _spectrum(arguments: argparse.Namespace) -> None:
+    from ssl_hub.hub.store import run_folder
+    from ssl_hub.theory.run_spectrum import draw_run
+    from ssl_hub.train.run import read_metrics
+
+    folder = run_folder(arguments.run_folder)
+    print(draw_run(read_metrics(folder), arguments.out, name=folder.name))
+
+
+def _theory_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    figure = actions.add_parser("figure", help="draw a figure of the paper")
+    figure.add_argument("name", help="for example statespace; an unknown name lists all")
+    figure.add_argument("overrides", nargs="*", metavar="key=value", help="parameters of the figure")
+    figure.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
+    figure.set_defaults(run=_theory_figure)
+    check = actions.add_parser("check", help="every theorem and observation with its measured defect")
+    check.add_argument("--seed", type=int, default=0)
+    check.set_defaults(run=_theory_check)
+    predict = actions.add_parser("predict", help="what the theory says of a recipe's hyperparameters")
+    predict.add_argument("recipe")
+    predict.add_argument("overrides", nargs="*", metavar="key=value")
+    predict.set_defaults(run=_theory_predict)
+
+
+def _theory_figure(arguments: argparse.Namespace) -> None:
+    from ssl_hub.theory import draw
+
+    overrides = {key: json.loads(value) for key, value in parse_assignments(arguments.overrides).items()}
+    print(draw(arguments.name, arguments.out, **overrides))
+
+
+def _theory_check(arguments: argparse.Namespace) -> None:
+    from ssl_hub.theory import check
+
+    check(seed=arguments.seed)
+
+
+def _theory_predict(arguments: argparse.Namespace) -> None:
+    from ssl_hub.theory import predict
+
+    recipe = get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))
+    prediction = predict(**sgd_units(recipe))
+    print("\n".join([*prediction.sentences, "", "Assumptions:", *(f"- {line}" for line in prediction.assumptions)]))
+
+
+def sgd_units(recipe: Recipe) -> dict[str, Any]:
+    """What ``ssl_hub.theory.predict`` asks for, from a recipe trained by SGD."""
+    from ssl_hub.theory import flow_units
+
+    optim, target = recipe.optim, dict(recipe.target.options)
+    if optim.name != "sgd":
+        raise UsageError(f"{recipe.name} is trained by {optim.name}; the theory speaks of SGD: add optim.name=sgd")
+    reference = optim.reference_batch or recipe.train.batch_size
+    lr = optim.lr * recipe.train.batch_size / reference
+    ema = recipe.target.kind == "ema"
+    momentum = float(target.get("momentum") or 0.996) if ema else 0.0
+    units = flow_units(lr=lr, momentum=optim.momentum, weight_decay=optim.weight_decay, ema_m=momentum)
+    decay = optim.weight_decay if optim.predictor_weight_decay is None else optim.predictor_weight_decay
+    return {
+        "alpha_p": optim.predictor_lr_ratio,
+        "eta": units.eta,
+        "eta_p": optim.predictor_lr_ratio * decay,
+        "beta": units.beta if ema else None,
+        "lr": lr,
+        "momentum": optim.momentum,
+    }
 
 
 if __name__ == "__main__":

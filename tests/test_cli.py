@@ -76,3 +76,27 @@ def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
     assert train_main(arguments) == 0
     assert "no recipe given: training the built-in demo, directpred-digits" in capsys.readouterr().err
     assert (output / "model.safetensors").exists()
+
+
+def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
+    assert main(["theory", "predict", "directpred-digits", "optim.predictor_lr_ratio=5"]) == 0
+    out = capsys.readouterr().out
+    assert "One step advances time by 0.3" in out
+    assert "alpha_p = 5" in out
+    assert "Assumptions:" in out
+    assert main(["theory", "predict", "byol-r50-300ep"]) == 2
+    assert "is trained by lars; the theory speaks of SGD" in capsys.readouterr().err
+    assert main(["theory", "figure", "stationary", "--out", str(tmp_path / "f.png")]) == 0
+    assert (tmp_path / "f.png").stat().st_size > 5000
+    assert main(["theory", "figure", "stationery", "--out", "x.png"]) == 2
+    assert "unknown figure 'stationery', did you mean 'stationary'" in capsys.readouterr().err
+
+
+def test_spectrum_of_a_run(capsys, tmp_path):
+    run = tmp_path / "run"
+    assert train_main(["directpred-digits", "train.epochs=2", "runtime.knn_every_epochs=0", "--output", str(run)]) == 0
+    assert main(["spectrum", str(run), "--out", str(tmp_path / "s.svg")]) == 0
+    assert (tmp_path / "s.svg").read_text().startswith("<?xml")
+    capsys.readouterr()
+    assert main(["spectrum", "nowhere", "--out", "s.svg"]) == 2
+    assert "no run at 'nowhere'" in capsys.readouterr().err

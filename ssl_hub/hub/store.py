@@ -32,6 +32,15 @@ def releases() -> list[str]:
     return sorted(path.parent.name for path in home().glob(f"*/{CONFIG}"))
 
 
+def run_folder(name: str | Path) -> Path:
+    """The folder of a run, finished or not: an existing folder, else one of that name in the store."""
+    folder = Path(name).expanduser()
+    for candidate in (folder, home() / str(name)):
+        if (candidate / "recipe.json").is_file():
+            return candidate
+    raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}")
+
+
 def resolve(name: str | Path) -> Path:
     """The folder of a release: an existing folder, else one of that name in the store.
 

@@ -276,7 +276,10 @@ class PartitionedDirectPredictor(Predictor):
         now = torch.stack([statistic.with_open_step() for statistic in self.statistics()])
         empty = now.abs().amax(dim=(-2, -1)) == 0
         safe = torch.where(empty[:, None, None], torch.eye(now.shape[-1], dtype=now.dtype, device=now.device), now)
-        matrices = predictor_from_correlation(safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        try:
+            matrices = predictor_from_correlation(safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        except LinAlgError:  # not finite, on every process alike: so is the loss then, and the step is skipped
+            matrices = torch.full_like(safe, float("nan"))
         matrices = torch.where(empty[:, None, None], torch.zeros_like(matrices), matrices)
         self._matrices = matrices.unflatten(0, (-1, 2))  # [n, 2, D, D]: upper, lower
 

@@ -83,6 +83,22 @@ def draw(name: str, out: str | Path, **overrides: Any) -> Path:
             raise UsageError(
                 f"figure {name!r} has no parameter {key!r}{_suggest(key, known)}; it has {', '.join(known)}"
             )
+    used = {**known, **overrides}
+    paint = spec.paint
+    return render(lambda figure: paint(figure, spec.data(**used), used), path, footer(spec, used), height=spec.height)
+
+
+def footer(spec: FigureSpec, used: dict[str, Any]) -> list[str]:
+    """The caption, and the parameters that the panels do not show."""
+    shown = ", ".join(f"{SYMBOLS.get(key, key)} = {used[key]:g}" for key in spec.shown)
+    return [spec.title, f"Parameters: {shown}."] if shown else [spec.title]
+
+
+def render(paint: Callable[[Any], None], path: Path, paragraphs: list[str], *, height: float) -> Path:
+    """Have a figure painted in the common style, put the paragraphs under it, and write it.
+
+    Raises UsageError for a format that is not drawn, or where matplotlib is missing.
+    """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise UsageError(f"cannot write {path.name}: the suffix is {path.suffix!r}; expected .png, .pdf or .svg")
     try:
@@ -91,13 +107,12 @@ def draw(name: str, out: str | Path, **overrides: Any) -> Path:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError("figures need matplotlib; install it with `pip install matplotlib`") from error
-    used = {**known, **overrides}
-    data = spec.data(**used)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(WIDTH, spec.height))
+        figure = Figure(figsize=(WIDTH, height))
         FigureCanvasAgg(figure)
-        spec.paint(figure, data, used)
-        figure.supxlabel(_footer(spec, used), fontsize=7, color="0.25", x=0.01, ha="left", linespacing=1.35)
+        paint(figure)
+        text = "\n".join(line for paragraph in paragraphs for line in wrapped(paragraph))
+        figure.supxlabel(text, fontsize=7, color="0.25", x=0.01, ha="left", linespacing=1.35)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     return path
@@ -131,13 +146,10 @@ SYMBOLS = {
 }
 
 
-def _footer(spec: FigureSpec, used: dict[str, Any]) -> str:
-    """The caption, wrapped between formulas but not inside one, and the parameters that the panels do not show."""
-    whole_formulas = re.sub(r"\$[^$]*\$", lambda formula: formula.group().replace(" ", "\0"), spec.title)
-    lines = [line.replace("\0", " ") for line in textwrap.wrap(whole_formulas, 135, break_long_words=False)]
-    if spec.shown:
-        lines.append(f"Parameters: {', '.join(f'{SYMBOLS.get(key, key)} = {used[key]:g}' for key in spec.shown)}.")
-    return "\n".join(lines)
+def wrapped(paragraph: str) -> list[str]:
+    """Lines of a paragraph, broken between formulas but not inside one."""
+    whole_formulas = re.sub(r"\$[^$]*\$", lambda formula: formula.group().replace(" ", "\0"), paragraph)
+    return [line.replace("\0", " ") for line in textwrap.wrap(whole_formulas, 135, break_long_words=False)]
 
 
 FIGURES: dict[str, FigureSpec] = {

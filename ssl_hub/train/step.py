@@ -61,6 +61,9 @@ class Trainer:
         optimizer = build_optimizer(parameter_groups(siamese, optim), optim)
         self.model, self.optimizer = accelerator.prepare(siamese, optimizer)
         self._trained = [p for p in siamese.parameters() if p.requires_grad]
+        target = siamese.target.network
+        self._buffers = [*siamese.buffers(), *(target.buffers() if target is not None else ())]
+        self._buffers_before = [buffer.clone() for buffer in self._buffers]
 
     def advance(self, micro_batches: Iterable[tuple[Tensor, Tensor]]) -> Report:
         """Take one optimiser step on ``accumulation`` micro-batches of two views [B, 3, H, W] each.
@@ -71,6 +74,7 @@ class Trainer:
         factor = schedule_factor(self.optim, step, total_steps=self.total_steps, warmup_steps=self.warmup_steps)
         set_learning_rates(self.optimizer, self.lr, factor)
         self.optimizer.zero_grad(set_to_none=True)
+        _copy(self._buffers, to=self._buffers_before)
         # 1-3. Views to projections, targets and loss; backward. Gradients cross processes on the last micro-batch only.
         losses = []
         for index, (view1, view2) in enumerate(micro_batches):
@@ -89,6 +93,7 @@ class Trainer:
         # 5-6. Predictor, then target with the new online weights; neither where the step was skipped.
         if skipped:
             predictor.discard()
+            _copy(self._buffers_before, to=self._buffers)  # one NaN would stay in BN's running statistics for good
             self._count_skip()
         else:
             self.siamese.after_step(step, self.total_steps)
@@ -143,3 +148,9 @@ class Trainer:
         if self.accelerator.scaler is not None and "scaler" in state:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step, self.position = int(state["step"]), int(state["position"])
+
+
+@torch.no_grad()
+def _copy(tensors: list[Tensor], *, to: list[Tensor]) -> None:
+    if tensors:
+        torch._foreach_copy_(to, tensors)

@@ -91,9 +91,7 @@ POISONED = 3  # the step at which the second half of the batch is not a number, 
 def trainer(case: Case, accumulation: int = 1) -> Trainer:
     """The same initial model everywhere."""
     torch.manual_seed(1)
-    encoder = Encoder(
-        nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, WIDTH, bias=False)), nn.Identity()
-    )
+    encoder = Encoder(nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, WIDTH, bias=False)), nn.Identity())
     siamese = Siamese(
         encoder,
         PREDICTORS[case.predictor](WIDTH, **case.options),

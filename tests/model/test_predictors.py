@@ -185,6 +185,19 @@ def test_partitioned_predictor_by_its_definition():
     torch.testing.assert_close(predictor(views[0]), want, rtol=1e-4, atol=1e-4)
 
 
+def test_partitioned_predictor_of_nan_predicts_nan_once_and_recovers():
+    predictor, views = make("direct", partitions=2), [torch.randn(16, WIDTH), torch.randn(16, WIDTH)]
+    observe(predictor, *views)
+    predictor.refresh(0)
+    before = [statistic.value.clone() for statistic in predictor.statistics()]
+    observe(predictor, torch.full((16, WIDTH), float("nan")), views[1])
+    assert predictor(views[1]).isnan().all()  # the loss is not finite and the step is skipped
+    predictor.discard()
+    observe(predictor, *views)
+    assert predictor(views[1]).isfinite().all()
+    assert all(torch.equal(s.value, b) for s, b in zip(predictor.statistics(), before, strict=True))
+
+
 def test_partitioned_predictor_with_an_empty_side_is_finite():
     predictor = make("direct", partitions=2)
     same = torch.ones(10, WIDTH)  # all at the mean: every lower side is empty

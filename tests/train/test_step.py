@@ -139,6 +139,20 @@ def test_skipped_step_changes_nothing_and_schedules_wait():
     assert run.step == 2
 
 
+def test_skipped_step_leaves_running_statistics_of_both_branches():
+    encoder = Encoder(nn.Sequential(nn.Linear(6, 4, bias=False), nn.BatchNorm1d(4)), nn.Identity())
+    run = trainer(Siamese(encoder, PREDICTORS["mlp"](4, hidden_width=8), TARGETS["ema"](), LOSSES["cosine"]()).double())
+    good = (torch.randn(8, 6).double(), torch.randn(8, 6).double())
+    run.advance([good])
+    branches = (run.siamese, run.siamese.target.network)
+    before = [[buffer.clone() for buffer in branch.buffers()] for branch in branches]
+    assert run.advance([(torch.full((8, 6), float("nan")).double(), good[1])]).skipped
+    for branch, buffers in zip(branches, before, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(branch.buffers(), buffers, strict=True))
+    assert not run.advance([good]).skipped
+    assert not torch.equal(next(run.siamese.buffers()), before[0][0])
+
+
 def test_non_finite_gradients_in_a_row_stop_the_run():
     run = trainer(linear_siamese(PREDICTORS["linear"](4)))
     bad = (torch.full((8, 6), float("inf")).double(), torch.randn(8, 6).double())

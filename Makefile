@@ -35,11 +35,11 @@ types: install
 
 ## What takes minutes
 test-slow: install
-	$(BIN)/python -m pytest -m slow --override-ini addopts='--strict-markers --strict-config -ra'
+	$(BIN)/python -m pytest -m slow
 
 ## What needs data outside the repository: DATA=folder with cifar10/ and imagenet_samples/
 test-data: install
-	$(BIN)/python -m pytest -m data --override-ini addopts='--strict-markers --strict-config -ra'
+	$(BIN)/python -m pytest -m data
 
 bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

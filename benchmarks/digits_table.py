@@ -1,4 +1,4 @@
-"""The methods and the paper's ablations on the built-in digits, over seeds: the table in README.md and benchmarks/README.md.
+"""The methods and the paper's ablations on the built-in digits, over seeds: the table in benchmarks/README.md.
 
 python benchmarks/digits_table.py --seeds 0 1 2 --output runs/digits_table
 

@@ -1,0 +1,117 @@
+"""The run as a whole, in this process: saving by time, giving up on collapse, trackers, and what is left behind."""
+
+import json
+
+import pytest
+import torch
+
+import ssl_hub
+from ssl_hub.errors import UsageError
+from ssl_hub.train import checkpoint, loop
+from ssl_hub.train.run import CHECKPOINTS, read_metrics
+from ssl_hub.train.signals import Interrupted, StopSignal
+
+QUICK = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}
+COLLAPSING = {"target.kind": "none", "optim.lr": 0.5, "train.epochs": 4, "runtime.knn_every_epochs": 0}
+
+
+def saved_steps(folder) -> list[int]:
+    return [checkpoint.load(path)["step"] for path in checkpoint.existing(folder / CHECKPOINTS)]
+
+
+def test_checkpoints_by_time(tmp_path):
+    often = {**QUICK, "runtime.checkpoint_minutes": 0.0, "runtime.keep_checkpoints": 10}
+    assert saved_steps(ssl_hub.pretrain("byol-digits", output=tmp_path / "often", overrides=often)) == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
+    assert saved_steps(ssl_hub.pretrain("byol-digits", output=tmp_path / "last", overrides=QUICK)) == [6]
+
+
+def test_permanent_checkpoints_of_epochs(tmp_path):
+    settings = {
+        "train.epochs": 4, "train.batch_size": 512, "runtime.knn_every_epochs": 0, "runtime.checkpoint_every_epochs": 1,
+        "runtime.keep_checkpoints": 1, "runtime.keep_every_epochs": 2,
+    }  # fmt: skip
+    assert saved_steps(ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=settings)) == [4, 8]
+
+
+def test_collapse_is_noticed_and_marked(tmp_path, capsys):
+    folder = ssl_hub.pretrain("byol-linear-digits", output=tmp_path / "r", overrides=COLLAPSING)
+    assert "features have collapsed" in capsys.readouterr().err
+    assert json.loads((folder / "config.json").read_text())["ssl_hub"]["collapsed"] is True
+    assert all(record["collapsed"] for record in json.loads((folder / "results.json").read_text()))
+    assert all(result.collapsed for result in ssl_hub.knn(folder))
+    last = read_metrics(folder)[-1]
+    assert last["feature_std"] < 0.1 * last["healthy_std"]
+
+
+def test_collapse_stops_the_run_where_asked(tmp_path):
+    with pytest.raises(UsageError, match=r"features collapsed by step \d+: stopped, saved in"):
+        ssl_hub.pretrain(
+            "byol-linear-digits", output=tmp_path / "r", overrides={**COLLAPSING, "runtime.on_collapse": "stop"}
+        )
+    assert len(saved_steps(tmp_path / "r")) == 1
+    assert not (tmp_path / "r" / "model.safetensors").exists()
+
+
+def test_signal_saves_at_the_step_it_came_in_and_the_rest_is_exact(tmp_path, monkeypatch):
+    straight = ssl_hub.pretrain("directpred-digits", output=tmp_path / "straight", overrides=QUICK)
+
+    class AfterThree(StopSignal):
+        seen = 0
+
+        def __bool__(self) -> bool:
+            AfterThree.seen += 1
+            return AfterThree.seen == 3
+
+    monkeypatch.setattr(loop, "StopSignal", AfterThree)
+    with pytest.raises(Interrupted) as stopped:
+        ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=QUICK)
+    assert stopped.value.code == 75
+    assert saved_steps(tmp_path / "r") == [3]
+    monkeypatch.undo()
+    resumed = ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=QUICK, resume=True)
+    assert (resumed / "method.safetensors").read_bytes() == (straight / "method.safetensors").read_bytes()
+
+
+def test_resume_of_a_changed_recipe_needs_the_change_named(tmp_path):
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    longer = {**QUICK, "train.max_steps": 8, "runtime.workers": 2}
+    with pytest.raises(UsageError, match="started with another train.max_steps; .* --allow-change train.max_steps"):
+        ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True)
+    ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True, allow_change=["train.max_steps"])
+    assert [record["step"] for record in read_metrics(folder)] == list(range(1, 9))
+
+
+def test_missing_tracker_is_said_before_anything_is_written(tmp_path):
+    with pytest.raises(UsageError, match="tracker 'trackio' is not installed; pip install trackio"):
+        ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides={**QUICK, "runtime.tracker": "trackio"})
+    assert not (tmp_path / "r").exists()
+
+
+def test_data_share_is_a_share(tmp_path):
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    assert all(0 < record["data_share"] < 1 for record in read_metrics(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
+def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
+    """Compiling changes rounding, and no tensor's name. (Six steps amplify rounding: hence the loose bound.)"""
+    half = {**QUICK, "train.max_steps": 3, "runtime.compile": first}
+    folder = ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=half)
+    saved = checkpoint.load(checkpoint.existing(folder / CHECKPOINTS)[-1])["online"]
+    released = ssl_hub.load(folder).state_dict()
+    assert all(torch.equal(tensor, saved[f"encoder.backbone.{name}"]) for name, tensor in released.items())
+    whole = {**QUICK, "runtime.compile": not first}
+    ssl_hub.pretrain("directpred-digits", output=folder, overrides=whole, resume=True, allow_change=["train.max_steps"])
+    plain = ssl_hub.load(ssl_hub.pretrain("directpred-digits", output=tmp_path / "plain", overrides=QUICK))
+    mixed = ssl_hub.load(folder).state_dict()
+    assert mixed.keys() == plain.state_dict().keys()
+    ours, theirs = (torch.cat([state[k].float().flatten() for k in mixed]) for state in (mixed, plain.state_dict()))
+    assert (ours - theirs).norm() < 0.01 * theirs.norm()

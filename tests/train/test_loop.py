@@ -102,15 +102,16 @@ def test_data_share_is_a_share(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [True, False])
 def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
-    """Compiling changes rounding, and no tensor's name. (Six steps amplify rounding: hence the loose bound.)"""
-    half = {**QUICK, "train.max_steps": 3, "runtime.compile": first}
+    """Compiling changes rounding, and no tensor's name. (On a CPU channels_last rounds most: it is off here.)"""
+    quick = {**QUICK, "runtime.channels_last": False}
+    half = {**quick, "train.max_steps": 3, "runtime.compile": first}
     folder = ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=half)
     saved = checkpoint.load(checkpoint.existing(folder / CHECKPOINTS)[-1])["online"]
     released = ssl_hub.load(folder).state_dict()
     assert all(torch.equal(tensor, saved[f"encoder.backbone.{name}"]) for name, tensor in released.items())
-    whole = {**QUICK, "runtime.compile": not first}
+    whole = {**quick, "runtime.compile": not first}
     ssl_hub.pretrain("directpred-digits", output=folder, overrides=whole, resume=True, allow_change=["train.max_steps"])
-    plain = ssl_hub.load(ssl_hub.pretrain("directpred-digits", output=tmp_path / "plain", overrides=QUICK))
+    plain = ssl_hub.load(ssl_hub.pretrain("directpred-digits", output=tmp_path / "plain", overrides=quick))
     mixed = ssl_hub.load(folder).state_dict()
     assert mixed.keys() == plain.state_dict().keys()
     ours, theirs = (torch.cat([state[k].float().flatten() for k in mixed]) for state in (mixed, plain.state_dict()))

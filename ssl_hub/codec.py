@@ -1,9 +1,10 @@
-"""Recipes to JSON and back, and typed, dotted overrides: ``predictor.eps=0.01``."""
+"""Recipes to JSON and back, typed, dotted overrides (``predictor.eps=0.01``), and measured values as plain JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -183,3 +184,23 @@ def _admits_text(kind: Any) -> bool:
     if typing.get_origin(kind) is Literal:
         return all(isinstance(choice, str) for choice in typing.get_args(kind))
     return typing.get_origin(kind) in (Union, types.UnionType) and str in typing.get_args(kind)
+
+
+def plain(value: Any, where: str) -> Any:
+    """``value`` in JSON's own types: numpy scalars, 0-d arrays and 0-d tensors become Python numbers, tuples lists.
+
+    ``where`` names the value in errors. Raises UsageError for NaN, infinity, and anything JSON cannot hold.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, f"{where}, {key!r}") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item, where) for item in value]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise UsageError(f"{where} is {value}, expected a finite number; it was not measured, so leave it out")
+        return float(value)
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    raise UsageError(f"{where} is a {type(value).__name__}, expected a number, text, a list or a dict")

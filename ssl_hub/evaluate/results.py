@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.atomic import replace_file
+from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
 
 RESULTS_FILE = "results.json"
@@ -67,26 +67,6 @@ class Result:
         object.__setattr__(self, "value", float(value))
         object.__setattr__(self, "settings", plain(dict(self.settings), f"settings of {where}"))
         object.__setattr__(self, "seed", plain(self.seed, f"seed of {where}"))
-
-
-def plain(value: Any, where: str) -> Any:
-    """``value`` in JSON's own types: numpy scalars, 0-d arrays and 0-d tensors become Python numbers, tuples lists.
-
-    ``where`` names the value in errors. Raises UsageError for NaN, infinity, and anything JSON cannot hold.
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}, {key!r}") for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item, where) for item in value]
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise UsageError(f"{where} is {value}, expected a finite number; it was not measured, so leave it out")
-        return float(value)
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    raise UsageError(f"{where} is a {type(value).__name__}, expected a number, text, a list or a dict")
 
 
 def accuracy_results(

@@ -91,7 +91,7 @@ def load(
     if num_classes is not None and num_classes < 1:
         raise UsageError(f"num_classes is {num_classes}, expected at least 1; leave it out for features")
     folder = resolve(name_or_path)
-    from ssl_hub.evaluate.heads import ProbeHead
+    from ssl_hub.model.probe_head import ProbeHead
     from ssl_hub.model.release import attach_classifier, load_backbone
 
     if head is None:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.heads import ProbeHead
 from ssl_hub.hub import store
+from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import METHOD, MODEL, save_release
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe

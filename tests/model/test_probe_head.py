@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.heads import ProbeHead, head_path
+from ssl_hub.model.probe_head import ProbeHead, head_path
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ssl_hub.atomic import replace_file
+from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.results import plain
 
 HEADS_FOLDER = "heads"
 

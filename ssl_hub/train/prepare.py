@@ -159,7 +159,9 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         else:
             run.start(folder, recipe, facts, overwrite=overwrite)
     accelerator.wait_for_everyone()
-    accelerator.init_trackers("ssl_hub", config={"recipe": recipe.name, **run.flat(to_dict(recipe))})
+    settings = run.flat(to_dict(recipe))  # trackers take scalars and text
+    plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
+    accelerator.init_trackers("ssl_hub", config=plain)
     if resume:
         _load_newest(folder, trainer, accelerator)
     return Job(recipe, folder, accelerator, loader, trainer, facts, resume)

@@ -94,6 +94,18 @@ def test_missing_tracker_is_said_before_anything_is_written(tmp_path):
     assert not (tmp_path / "r").exists()
 
 
+def test_tracker_gets_what_the_metrics_get(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    settings = {**QUICK, "runtime.tracker": "tensorboard"}
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=settings)
+    events = EventAccumulator(str(folder / "ssl_hub"))
+    events.Reload()
+    logged = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert logged == [(r["step"], pytest.approx(r["loss"])) for r in read_metrics(folder)]
+    assert {"lr", "feature_std", "effective_rank", "data_share"} <= set(events.Tags()["scalars"])
+
+
 def test_data_share_is_a_share(tmp_path):
     folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
     assert all(0 < record["data_share"] < 1 for record in read_metrics(folder))

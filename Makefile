@@ -6,7 +6,7 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types test test-slow test-data bench clean
+.PHONY: install demo check lint types test test-slow test-data bench claims kills clean
 
 install: .venv/installed
 
@@ -44,6 +44,14 @@ test-data: install
 bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks
+
+## The paper's qualitative claims on digits, three seeds: half an hour on two cores
+claims: install
+	$(BIN)/python benchmarks/digits_table.py --seeds 0 1 2
+
+## Fifty kill -9 at random moments: every resumed run must end in the same bytes
+kills: install
+	$(BIN)/python benchmarks/kill_resume.py --kills 50
 
 clean:
 	rm -rf .venv runs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

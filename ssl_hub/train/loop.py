@@ -80,7 +80,9 @@ def pretrain(
     if accelerator.is_main_process:
         save_release(folder, trainer.siamese, chosen, collapsed=journal.collapsed)
     accelerator.wait_for_everyone()
-    results = measure(trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed)
+    results, unmeasured = measure(
+        trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed
+    )
     accelerator.end_training()
-    journal.console.say(summary(chosen, folder, results, collapsed=journal.collapsed))
+    journal.console.say(summary(chosen, folder, results, unmeasured, collapsed=journal.collapsed))
     return folder

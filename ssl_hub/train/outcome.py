@@ -18,6 +18,7 @@ from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.results import Result, append_results
+from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
 
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
@@ -70,15 +71,34 @@ def thinned(source: Source, limit: int) -> Source:
 
 def measure(
     backbone: nn.Module, recipe: Recipe, folder: Path, accelerator: Accelerator, *, collapsed: bool
-) -> list[Result]:
+) -> tuple[list[Result], str | None]:
     """kNN and linear probe of a finished run on its own data, recorded in the run folder. Collective over processes.
 
-    Left out, with an empty result, where the data has no labelled train and test split or more than 200,000 training
-    images: those have commands of their own.
+    Returns the results, and why there are none where there are none: the training is done and saved by now, so data
+    that cannot be probed is no error.
     """
     pair = labelled_pair(recipe)
-    if pair is None or len(pair[0]) > PROBED_IMAGES:
-        return []
+    if pair is None:
+        return [], "the data has no labelled train and test split"
+    if len(pair[0]) > PROBED_IMAGES:
+        return [], f"more than {PROBED_IMAGES:,} training images; probe it with a command of its own"
+    try:
+        return _probed(backbone, pair, recipe, folder, accelerator, collapsed=collapsed), None
+    except UsageError as error:
+        return [], str(error)
+    finally:
+        accelerator.wait_for_everyone()
+
+
+def _probed(
+    backbone: nn.Module,
+    pair: tuple[Source, Source],
+    recipe: Recipe,
+    folder: Path,
+    accelerator: Accelerator,
+    *,
+    collapsed: bool,
+) -> list[Result]:
     transform, workers = transform_for(recipe), recipe.runtime.workers
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
     results: list[Result] = []
@@ -89,30 +109,25 @@ def measure(
         head.save(folder)
         add_classifier(folder, head.weight, head.bias, head.classes)
         append_results(folder, results)
-    accelerator.wait_for_everyone()
     return results
 
 
-def summary(recipe: Recipe, folder: Path, results: list[Result], *, collapsed: bool) -> str:
+def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str | None, *, collapsed: bool) -> str:
     """The last words of a run: what was measured, what was published, and what to do next."""
     lines = [f"done: {recipe.name} in {folder}"]
     lines += [f"  {r.protocol:8}{r.metric}  {r.value:5.2f} %  on {r.dataset} ({r.split})" for r in results]
+    if unmeasured is not None:
+        lines.append(f"  not probed: {unmeasured}")
     lines += [
         f"  published {e.value} %{f' (std {e.std})' if e.std is not None else ''}  {e.metric}, {e.source}"
         for e in recipe.expected
     ]
     if collapsed:
         lines.append("  the features have collapsed: this is no useful backbone")
-    name = folder.name if folder.parent == _home() else str(folder)
+    name = folder.name if folder.parent == home() else str(folder)
     lines += [
         "next:",
         f'  model = ssl_hub.load("{name}")' + ("" if results else "        # features of a frozen backbone"),
         f"  ssl-hub probe {name} --data {recipe.data.name}",
     ]
     return "\n".join(lines)
-
-
-def _home() -> Path:
-    from ssl_hub.hub.store import home
-
-    return home()

@@ -153,6 +153,7 @@ def test_flat_folder_trains_without_labels(photos):
     settings = ["train.batch_size=4", "train.epochs=1"]
     done = launch([sys.executable], "byol-digits", *settings, "--data", str(flat), "--output", str(photos / "run"))
     assert done.returncode == 0, done.stderr
+    assert "not probed: the data has no labelled train and test split" in done.stderr
     assert not (photos / "run" / "results.json").exists()
     assert ssl_hub.load(photos / "run")(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 

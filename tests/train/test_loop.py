@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 
 import ssl_hub
 from ssl_hub.errors import UsageError
@@ -104,6 +105,18 @@ def test_tracker_gets_what_the_metrics_get(tmp_path):
     logged = [(event.step, event.value) for event in events.Scalars("loss")]
     assert logged == [(r["step"], pytest.approx(r["loss"])) for r in read_metrics(folder)]
     assert {"lr", "feature_std", "effective_rank", "data_share"} <= set(events.Tags()["scalars"])
+
+
+def test_data_that_cannot_be_probed_is_said_and_loses_nothing(tmp_path):
+    for split, label in (("train", "only"), ("test", "only")):
+        folder = tmp_path / "photos" / split / label
+        folder.mkdir(parents=True)
+        for i in range(4):
+            Image.effect_noise((16, 16), 20 * i + 20).convert("RGB").save(folder / f"{i}.png")
+    small = {**QUICK, "train.batch_size": 4}
+    folder = ssl_hub.pretrain("byol-digits", data=str(tmp_path / "photos"), output=tmp_path / "r", overrides=small)
+    assert not (folder / "results.json").exists()
+    assert ssl_hub.load(folder)(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 
 
 def test_data_share_is_a_share(tmp_path):

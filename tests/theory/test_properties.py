@@ -1,4 +1,4 @@
-"""The theorems as properties: at any setting that hypothesis thinks of, zero where they hold, and not where they do not."""
+"""The theorems as properties: at any setting that hypothesis thinks of, zero where they hold, and only there."""
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings

@@ -9,6 +9,12 @@ from pathlib import Path
 from ssl_hub.errors import UsageError
 
 
+def sweep(folder: Path) -> None:
+    """Remove what killed writers left unfinished in ``folder`` and below."""
+    for leftover in folder.rglob(".*.part"):
+        leftover.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, content: bytes | Callable[[Path], None]) -> None:
     """Put ``content`` in place of ``path``: written beside it, flushed to the disk, then renamed over it in one step.
 

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     _theory_arguments(commands.add_parser("theory", help="the paper's theorems, figures and what they say of a recipe"))
 
-    arguments = parser.parse_args(argv)
+    arguments = _parse(parser, argv)
     _wait_asleep()
     return guarded(lambda: arguments.run(arguments))
 
@@ -70,9 +70,21 @@ def train_main(argv: Sequence[str] | None = None) -> int:
         prog="recipes/train.py", description="Train a recipe; run it with `accelerate launch` or `torchrun`."
     )
     _training_arguments(parser)
-    arguments = parser.parse_args(argv)
+    arguments = _parse(parser, argv)
     _wait_asleep()
     return guarded(lambda: _train(arguments))
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """Parse, with ``key=value`` and the recipe anywhere among the options; argparse alone does not find them."""
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and (any(word.startswith("-") for word in rest) or not hasattr(arguments, "overrides")):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest and getattr(arguments, "recipe", "") is None and "=" not in rest[0]:
+        arguments.recipe = rest.pop(0)
+    if rest:
+        arguments.overrides += rest
+    return arguments
 
 
 def _wait_asleep() -> None:

@@ -78,6 +78,29 @@ def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
     assert (output / "model.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["byol-digits", "--output", "OUT", "train.max_steps=1", "runtime.knn_every_epochs=0"],
+        ["--output", "OUT", "byol-digits", "train.max_steps=1", "runtime.knn_every_epochs=0"],
+        ["byol-digits", "train.max_steps=1", "--output", "OUT", "runtime.knn_every_epochs=0"],
+    ],
+)
+def test_settings_may_stand_anywhere_among_the_options(arguments, tmp_path):
+    run = tmp_path / "run"
+    assert train_main([word.replace("OUT", str(run)) for word in arguments]) == 0
+    recipe = json.loads((run / "recipe.json").read_text())["recipe"]
+    assert (recipe["name"], recipe["train"]["max_steps"]) == ("byol-digits", 1)
+
+
+def test_unknown_options_are_errors(capsys):
+    for call in (lambda: train_main(["byol-digits", "--epochs", "3"]), lambda: main(["recipes", "a", "b"])):
+        with pytest.raises(SystemExit) as stopped:
+            call()
+        assert stopped.value.code == 2
+        assert "unrecognized arguments" in capsys.readouterr().err
+
+
 def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
     assert main(["theory", "predict", "directpred-digits", "optim.predictor_lr_ratio=5"]) == 0
     out = capsys.readouterr().out

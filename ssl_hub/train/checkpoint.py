@@ -34,11 +34,18 @@ def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep:
         folder.mkdir(parents=True, exist_ok=True)
         whole = {"format": FORMAT, **state, "random": random_states}
         name = f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
-        replace_file(folder / name, lambda aside: torch.save(whole, aside))
+        replace_file(folder / name, lambda aside: _write(whole, aside))
         for old in existing(folder)[:-keep]:
             if not old.stem.endswith("-kept"):
                 old.unlink(missing_ok=True)
     accelerator.wait_for_everyone()
+
+
+def _write(whole: dict[str, Any], path: Path) -> None:
+    try:
+        torch.save(whole, path)
+    except RuntimeError as error:  # what torch makes of a full disk
+        raise OSError(str(error).splitlines()[0]) from error
 
 
 def load(path: Path) -> dict[str, Any]:

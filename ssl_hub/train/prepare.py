@@ -13,6 +13,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from ssl_hub.atomic import sweep
 from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.loaders import TrainLoader
@@ -154,6 +155,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
     }
     accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
     if accelerator.is_main_process:
+        sweep(folder)
         if resume:
             write_recipe(folder, recipe, facts)
         else:

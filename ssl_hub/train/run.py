@@ -36,7 +36,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
             f"{folder} holds a run already; continue it with --resume, replace it with --overwrite,"
             " or choose another --output"
         )
-    if not is_run and folder.is_dir() and any(folder.iterdir()):
+    if not is_run and folder.is_dir() and any(not is_leftover(path) for path in folder.iterdir()):
         raise UsageError(f"{folder} is not empty and holds no run; choose another --output")
     nearest = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     try:
@@ -46,6 +46,11 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
         raise UsageError(
             f"cannot write to {nearest} ({error.strerror}); choose another --output or set SSL_HUB_HOME"
         ) from None
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is a file that a killed process was writing: see :func:`ssl_hub.atomic.replace_file`."""
+    return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def start(folder: Path, recipe: Recipe, facts: dict[str, Any], *, overwrite: bool) -> None:

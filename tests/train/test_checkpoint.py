@@ -53,6 +53,18 @@ def test_failed_write_keeps_the_last_good_checkpoint(tmp_path, accelerator, monk
     assert checkpoint.load(checkpoint.existing(tmp_path)[-1])["step"] == 1
 
 
+def test_full_disk_as_torch_reports_it(tmp_path, accelerator, monkeypatch):
+    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+
+    def full(*_args: object) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UsageError, match="cannot write .*step-00000002.pt.*free some space"):
+        checkpoint.save(tmp_path, state(2), accelerator, keep=2)
+    assert os.listdir(tmp_path) == ["step-00000001.pt"]
+
+
 def test_half_written_file_is_not_a_checkpoint(tmp_path, accelerator):
     checkpoint.save(tmp_path, state(1), accelerator, keep=2)
     (tmp_path / ".step-00000002.pt.77.part").write_bytes(b"half")

@@ -80,6 +80,14 @@ def test_signal_saves_at_the_step_it_came_in_and_the_rest_is_exact(tmp_path, mon
     assert (resumed / "method.safetensors").read_bytes() == (straight / "method.safetensors").read_bytes()
 
 
+def test_unfinished_files_of_a_killed_run_are_swept(tmp_path):
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    (folder / CHECKPOINTS / ".step-00000009.pt.7.part").write_bytes(b"half")
+    longer = {**QUICK, "train.max_steps": 7}
+    ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True, allow_change=["train.max_steps"])
+    assert list(folder.rglob(".*.part")) == []
+
+
 def test_resume_of_a_changed_recipe_needs_the_change_named(tmp_path):
     folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
     longer = {**QUICK, "train.max_steps": 8, "runtime.workers": 2}

@@ -40,6 +40,11 @@ def test_folder_of_something_else_is_left_alone(tmp_path):
         run.claim(tmp_path / "thesis.tex", resume=False, overwrite=False)
 
 
+def test_what_a_kill_left_before_the_run_began_is_no_obstacle(tmp_path):
+    (tmp_path / ".recipe.json.123.part").write_text("{")
+    run.claim(tmp_path, resume=False, overwrite=False)
+
+
 def test_nothing_to_resume(tmp_path):
     with pytest.raises(UsageError, match=f"nothing to resume in .*no {RECIPE}"):
         run.claim(tmp_path / "r", resume=True, overwrite=False)

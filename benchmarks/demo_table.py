@@ -1,4 +1,4 @@
-"""The demo run beside its two baselines: the same architecture at random initialisation, and raw pixels.
+"""The demo run beside its two baselines: the same backbone before training, and raw pixels.
 
 python benchmarks/demo_table.py RUN
 """
@@ -17,10 +17,11 @@ def top1(results: list[ssl_hub.Result]) -> float:
 def main(run: str) -> None:
     recipe = json.loads((Path(run) / "recipe.json").read_text())["recipe"]
     size, seed = recipe["views"]["size"], recipe["train"]["seed"]
-    architecture = f"timm:{recipe['backbone']['name']}"
-    rows = [(recipe["name"], run, {})]
-    rows += [(f"{architecture} (random)", architecture, {"image_size": size, "seed": seed})]
-    rows += [("raw pixels", "pixels", {"image_size": size})]
+    rows = [
+        (recipe["name"], run, {}),
+        ("same backbone, untrained", f"init:{recipe['name']}", {"seed": seed}),
+        ("raw pixels", "pixels", {"image_size": size}),
+    ]
     print(f"{'features':30}{'linear probe':>14}{'20-NN':>10}    on {recipe['data']['name']}, test split, top-1")
     for label, model, options in rows:
         probe = top1(ssl_hub.linear_probe(model, recipe["data"]["name"], **options))

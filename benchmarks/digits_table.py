@@ -28,7 +28,7 @@ METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "no predictor, no EMA": (LINEAR, {"predictor.kind": "identity", **NO_EMA}),
     "linear predictor, no stop-gradient": (LINEAR, {"target.kind": "none"}),
 }
-BASELINES = {"same backbone, random": "timm:resnet10_tiny", "raw pixels": "pixels"}
+BASELINES = {"same backbone, untrained": "init:directpred-digits", "raw pixels": "pixels"}
 COLUMNS = {
     "linear": "linear probe (%)",
     "knn": "20-NN (%)",
@@ -48,7 +48,7 @@ def trained(folder: Path, recipe: str, overrides: dict[str, object], seed: int) 
 
 
 def untrained(model: str, seed: int) -> Cell:
-    options = {"image_size": 16, "seed": seed}
+    options = {"seed": seed, "image_size": 16 if model == "pixels" else None}
     results = ssl_hub.linear_probe(model, "digits", **options) + ssl_hub.knn(model, "digits", **options)
     return {r.protocol: r.value for r in results if r.metric == "top1"}
 

@@ -167,7 +167,9 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _evaluation_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="run folder, release name, timm:NAME (random), timm:NAME@TAG, or pixels")
+    parser.add_argument(
+        "model", help="run folder, release name, timm:NAME (random), timm:NAME@TAG, init:RECIPE, or pixels"
+    )
     parser.add_argument(
         "--data", help="registered name, path, or Hub dataset id (default: what the release was trained on)"
     )

@@ -60,6 +60,20 @@ def test_probe_and_knn_of_pixels_and_of_a_random_backbone(capsys):
             assert 30 < record["value"] <= 100
 
 
+def test_recipes_backbone_before_training_is_the_one_that_training_starts_from(capsys, tmp_path):
+    import torch
+
+    from ssl_hub.evaluate.model import open_model
+    from ssl_hub.model.siamese import build
+
+    torch.manual_seed(3)
+    start = build(get_recipe("byol-digits")).encoder.backbone.state_dict()
+    subject = open_model("init:byol-digits", seed=3)
+    assert all(torch.equal(tensor, start[name]) for name, tensor in subject.model.state_dict().items())
+    assert main(["knn", "init:byol-digits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["dataset"] == "digits"
+
+
 def test_random_backbone_is_drawn_from_the_seed(capsys):
     values = []
     for seed in ("0", "0", "1"):

@@ -21,8 +21,10 @@ from ssl_hub.evaluate.results import Result, append_results
 from ssl_hub.hub import store
 from ssl_hub.model import backbones
 from ssl_hub.model.release import add_classifier, read_config, read_recipe
+from ssl_hub.model.siamese import build
+from ssl_hub.zoo import get_recipe
 
-TIMM, PIXELS = "timm:", "pixels"
+TIMM, INIT, PIXELS = "timm:", "init:", "pixels"
 
 
 def eval_transform(model: nn.Module) -> Callable[[Any], Tensor]:
@@ -59,7 +61,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
 
     Args:
         model: a run folder or release name; ``timm:NAME`` for that architecture at random initialisation, or
-            ``timm:NAME@TAG`` for timm's weights; ``pixels`` for the images themselves; or a timm model.
+            ``timm:NAME@TAG`` for timm's weights; ``init:RECIPE`` for a recipe's backbone before training; ``pixels``
+            for the images themselves; or a timm model.
         image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
         seed: draws the random initialisation.
     """
@@ -69,6 +72,12 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     if name == PIXELS:
         transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
         return Subject(pixel_model(), transform, None, None)
+    if name.startswith(INIT) and image_size is None:
+        recipe = get_recipe(name.removeprefix(INIT))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            untrained = build(recipe).encoder.backbone.eval()
+        return Subject(untrained, make_transform(size=recipe.views.size, **recipe.views.evaluation), None, recipe)
     if name.startswith(TIMM):
         architecture, _, tag = name.removeprefix(TIMM).partition("@")
         size = {} if image_size is None else {"input_size": (3, image_size, image_size), "crop_pct": 1.0}

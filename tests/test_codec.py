@@ -131,5 +131,6 @@ def test_assignments():
 
 def test_derived_recipes_are_new():
     base = get_recipe("byol-digits")
-    assert isinstance(get_recipe("byol-digits", **{"train.epochs": 1}), Recipe)
-    assert base.train.epochs == 30
+    derived = get_recipe("byol-digits", **{"train.epochs": base.train.epochs + 1})
+    assert isinstance(derived, Recipe)
+    assert derived.train.epochs == base.train.epochs + 1 == get_recipe("byol-digits").train.epochs + 1

@@ -45,7 +45,7 @@ bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/python -m benchmarks
 
-## The paper's qualitative claims on digits, three seeds: half an hour on two cores
+## The paper's qualitative claims on digits, three seeds: an hour or less on two cores
 claims: install
 	$(BIN)/python benchmarks/digits_table.py --seeds 0 1 2
 

@@ -9,9 +9,14 @@ from pathlib import Path
 from ssl_hub.errors import UsageError
 
 
+def is_leftover(path: Path) -> bool:
+    """Whether this is a file that a killed writer left unfinished."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
 def sweep(folder: Path) -> None:
     """Remove what killed writers left unfinished in ``folder`` and below."""
-    for leftover in folder.rglob(".*.part"):
+    for leftover in filter(is_leftover, folder.rglob("*.part")):
         leftover.unlink(missing_ok=True)
 
 

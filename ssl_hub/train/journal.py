@@ -44,7 +44,7 @@ class Journal:
             self.console.show(epoch, reading)
             if epoch_ends:
                 reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
-                due = job.done or (runtime.knn_every_epochs > 0 and epoch % runtime.knn_every_epochs == 0)
+                due = job.done or job.epoch_is(runtime.knn_every_epochs)
                 accuracy = self._knn.measure(job.trainer.siamese.encoder.backbone, job.accelerator) if due else None
                 if accuracy is not None:
                     reading["knn_top1"] = accuracy

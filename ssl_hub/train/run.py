@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import is_leftover, replace_file
 from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
@@ -46,11 +46,6 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
         raise UsageError(
             f"cannot write to {nearest} ({error.strerror}); choose another --output or set SSL_HUB_HOME"
         ) from None
-
-
-def is_leftover(path: Path) -> bool:
-    """Whether this is a file that a killed process was writing: see :func:`ssl_hub.atomic.replace_file`."""
-    return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def start(folder: Path, recipe: Recipe, facts: dict[str, Any], *, overwrite: bool) -> None:

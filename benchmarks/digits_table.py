@@ -10,8 +10,8 @@ import statistics
 from pathlib import Path
 
 import ssl_hub
-from ssl_hub.evaluate.results import read_results
-from ssl_hub.train.run import read_metrics
+from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.results import read_results
 
 LINEAR = "byol-linear-digits"
 NO_EMA = {"target.kind": "stopgrad"}

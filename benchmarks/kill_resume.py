@@ -28,6 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # no thread may exist when we fork; set bef
 
 import ssl_hub
 from ssl_hub.data.sources import open_source
+from ssl_hub.model.metrics import METRICS, read_metrics
 from ssl_hub.train import run
 
 pretrain = ssl_hub.pretrain  # imported here, once, and not by every process
@@ -130,8 +131,8 @@ def log(output: Path) -> Path:
 
 def outcome(output: Path) -> dict[str, Any]:
     """Everything that must be the same."""
-    readings = [[reading[key] for key in COMPARED] for reading in run.read_metrics(output)]
-    return {**{name: (output / name).read_bytes() for name in RELEASE}, run.METRICS: readings}
+    readings = [[reading[key] for key in COMPARED] for reading in read_metrics(output)]
+    return {**{name: (output / name).read_bytes() for name in RELEASE}, METRICS: readings}
 
 
 def attempt(method: str, data: Path, output: Path, kills: int, seconds: float) -> tuple[Counter[str], int]:

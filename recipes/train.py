@@ -5,7 +5,7 @@ accelerate launch recipes/train.py directpred-r50-300ep --data imagenet/
 torchrun --nproc_per_node 2 recipes/train.py byol-digits               # two CPU processes
 """
 
-from ssl_hub.cli import train_main
+from ssl_hub.cli import main
 
 if __name__ == "__main__":
-    raise SystemExit(train_main())
+    raise SystemExit(main(launcher="train"))

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "Recipe": "ssl_hub.config",
-    "Result": "ssl_hub.evaluate.results",
+    "Result": "ssl_hub.model.results",
     "UsageError": "ssl_hub.errors",
     "eval_transform": "ssl_hub.evaluate.model",
     "get_recipe": "ssl_hub.zoo",
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from ssl_hub.evaluate.model import eval_transform as eval_transform
     from ssl_hub.evaluate.model import knn as knn
     from ssl_hub.evaluate.model import linear_probe as linear_probe
-    from ssl_hub.evaluate.results import Result as Result
     from ssl_hub.hub.store import load as load
+    from ssl_hub.model.results import Result as Result
     from ssl_hub.train.loop import pretrain as pretrain
     from ssl_hub.zoo import get_recipe as get_recipe
     from ssl_hub.zoo import list_recipes as list_recipes

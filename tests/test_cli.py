@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ssl_hub.cli import main, train_main
+from ssl_hub.cli import main
 from ssl_hub.codec import from_json
 from ssl_hub.zoo import get_recipe, list_recipes
 
@@ -87,7 +87,7 @@ def test_random_backbone_is_drawn_from_the_seed(capsys):
 def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
     output = tmp_path / "run"
     arguments = ["train.max_steps=2", "runtime.knn_every_epochs=0", "--output", str(output)]
-    assert train_main(arguments) == 0
+    assert main(arguments, launcher="train") == 0
     assert "no recipe given: training the built-in demo, directpred-digits" in capsys.readouterr().err
     assert (output / "model.safetensors").exists()
 
@@ -102,13 +102,13 @@ def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
 )
 def test_settings_may_stand_anywhere_among_the_options(arguments, tmp_path):
     run = tmp_path / "run"
-    assert train_main([word.replace("OUT", str(run)) for word in arguments]) == 0
+    assert main([word.replace("OUT", str(run)) for word in arguments], launcher="train") == 0
     recipe = json.loads((run / "recipe.json").read_text())["recipe"]
     assert (recipe["name"], recipe["train"]["max_steps"]) == ("byol-digits", 1)
 
 
 def test_unknown_options_are_errors(capsys):
-    for call in (lambda: train_main(["byol-digits", "--epochs", "3"]), lambda: main(["recipes", "a", "b"])):
+    for call in (lambda: main(["byol-digits", "--epochs", "3"], launcher="train"), lambda: main(["recipes", "a", "b"])):
         with pytest.raises(SystemExit) as stopped:
             call()
         assert stopped.value.code == 2
@@ -131,7 +131,13 @@ def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
 
 def test_spectrum_of_a_run(capsys, tmp_path):
     run = tmp_path / "run"
-    assert train_main(["directpred-digits", "train.epochs=2", "runtime.knn_every_epochs=0", "--output", str(run)]) == 0
+    assert (
+        main(
+            ["directpred-digits", "train.epochs=2", "runtime.knn_every_epochs=0", "--output", str(run)],
+            launcher="train",
+        )
+        == 0
+    )
     assert main(["spectrum", str(run), "--out", str(tmp_path / "s.svg")]) == 0
     assert (tmp_path / "s.svg").read_text().startswith("<?xml")
     capsys.readouterr()

@@ -16,6 +16,7 @@ BASE = {"errors", "registry", "atomic", "config", "codec"}
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
+TOP = ZOO | {"hub", "evaluate", "train", "theory", "report"}
 ALLOWED = {
     "errors": set(),
     "registry": {"errors"},
@@ -25,12 +26,14 @@ ALLOWED = {
     "model": BASE,
     "data": MODEL,
     "zoo": DATA,
-    "hub": ZOO,
+    "hub": ZOO | {"theory"},
     "evaluate": ZOO | {"hub"},
-    "train": ZOO | {"evaluate", "hub"},
+    "train": ZOO | {"evaluate", "hub", "theory"},
+    "report": ZOO | {"evaluate", "hub", "theory", "train"},
+    "commands": TOP,
     "theory": {"errors", "model"},
-    "cli": ZOO | {"train", "evaluate", "hub", "theory"},
-    "__init__": ZOO | {"train", "evaluate", "hub", "theory", "cli"},
+    "cli": {"errors", "commands", "__version__"},
+    "__init__": TOP | {"cli"},
 }
 # Heavy or replaceable libraries have one home each.
 HOMES = {

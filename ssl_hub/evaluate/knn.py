@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.features import Features, check_pair
-from ssl_hub.evaluate.results import Result, accuracy_results
+from ssl_hub.model.results import Result
 
 SMALLEST_NORM = 1e-12
 

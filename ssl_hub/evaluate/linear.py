@@ -16,9 +16,10 @@ from threadpoolctl import threadpool_limits
 from torch.nn import functional
 
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.features import Features, check_pair
-from ssl_hub.evaluate.results import Result, accuracy_results
 from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.results import Result
 
 __all__ = ["ProbeHead", "evaluate_head", "linear_probe", "stratified_holdout"]
 

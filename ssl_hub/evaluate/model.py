@@ -17,10 +17,10 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
 from ssl_hub.evaluate.features import Features, extract, pixel_model
-from ssl_hub.evaluate.results import Result, append_results
 from ssl_hub.hub import store
 from ssl_hub.model import backbones
 from ssl_hub.model.release import add_classifier, read_config, read_recipe
+from ssl_hub.model.results import Result, append_results
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ssl_hub.model.metrics import Metrics
 from ssl_hub.train.console import Console
 from ssl_hub.train.monitor import Monitor, spectrum
 from ssl_hub.train.outcome import KNNMonitor
 from ssl_hub.train.prepare import Job
-from ssl_hub.train.run import Metrics
 from ssl_hub.train.step import Report
 
 

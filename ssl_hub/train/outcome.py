@@ -17,9 +17,9 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
-from ssl_hub.evaluate.results import Result, append_results
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
+from ssl_hub.model.results import Result, append_results
 
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
 PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end

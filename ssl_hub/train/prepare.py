@@ -20,8 +20,8 @@ from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.data.sources import open_source
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.results import installed_versions
 from ssl_hub.model.release import read_recipe, write_recipe
+from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.launch import find_launcher, missing_processes, open_accelerator, set_threads

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 import ssl_hub
+from ssl_hub.model.metrics import read_metrics
 from ssl_hub.train.launch import available_cores
-from ssl_hub.train.run import read_metrics
 
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "recipes" / "train.py")

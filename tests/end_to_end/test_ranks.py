@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file
 
 import ssl_hub
-from ssl_hub.cli import train_main
+from ssl_hub.cli import main
 from ssl_hub.config import Views
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.data.views import TwoViews
+from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.predictors import PREDICTORS
-from ssl_hub.train.run import read_metrics
 from tests.end_to_end import ranks
 from tests.end_to_end.test_launchers import TORCHRUN, environment, facts, launch
 
@@ -154,7 +154,7 @@ def run(processes: int, folder: Path, steps: int, *, resume: bool = False) -> No
     settings = ["directpred-digits", *WITHOUT_BN, f"train.max_steps={steps}", "--output", str(folder)]
     settings += ["--resume", "--allow-change", "train.max_steps"] if resume else []
     if processes == 1:
-        assert train_main(settings) == 0
+        assert main(settings, launcher="train") == 0
     else:
         done = launch([*TORCHRUN, str(processes)], *settings, OMP_NUM_THREADS="1")
         assert done.returncode == 0, done.stderr

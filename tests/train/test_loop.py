@@ -8,8 +8,9 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.errors import UsageError
+from ssl_hub.model.metrics import read_metrics
 from ssl_hub.train import checkpoint, loop
-from ssl_hub.train.run import CHECKPOINTS, read_metrics
+from ssl_hub.train.run import CHECKPOINTS
 from ssl_hub.train.signals import Interrupted, StopSignal
 
 QUICK = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}

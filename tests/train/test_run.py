@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.metrics import METRICS, Metrics, read_metrics
 from ssl_hub.model.release import RECIPE
 from ssl_hub.train import run
 from ssl_hub.zoo import get_recipe
@@ -70,21 +71,21 @@ def test_changes_name_what_differs_and_ignore_how_the_work_is_done():
 
 def test_metrics_survive_a_kill_in_the_middle_of_a_line(tmp_path):
     started(tmp_path / "r")
-    path = tmp_path / "r" / run.METRICS
+    path = tmp_path / "r" / METRICS
     path.write_text('{"step": 1, "loss": 3.0}\n{"step": 2, "loss": 2.0}\n{"step": 3, "lo')
-    assert [r["step"] for r in run.read_metrics(tmp_path / "r")] == [1, 2]
+    assert [r["step"] for r in read_metrics(tmp_path / "r")] == [1, 2]
 
 
 def test_resumed_metrics_drop_the_steps_that_will_be_taken_again(tmp_path):
     started(tmp_path / "r")
-    metrics = run.Metrics(tmp_path / "r", from_step=0)
+    metrics = Metrics(tmp_path / "r", from_step=0)
     for step in (1, 2, 3, 4):
         metrics.write({"step": step})
     metrics.close()
-    again = run.Metrics(tmp_path / "r", from_step=2)
+    again = Metrics(tmp_path / "r", from_step=2)
     again.write({"step": 3, "second": True})
     again.close()
-    assert run.read_metrics(tmp_path / "r") == [{"step": 1}, {"step": 2}, {"step": 3, "second": True}]
+    assert read_metrics(tmp_path / "r") == [{"step": 1}, {"step": 2}, {"step": 3, "second": True}]
 
 
 def test_overwriting_starts_empty(tmp_path):

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.results import Result, accuracy_results, append_results, read_results
+from ssl_hub.evaluate.accuracy import accuracy_results
+from ssl_hub.model.results import Result, append_results, read_results
 
 
 def result(**changes):

@@ -1,0 +1,42 @@
+"""``ssl-hub recipes`` and ``show``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+
+from ssl_hub.codec import parse_assignments, to_dict, to_json
+from ssl_hub.commands import Subparsers
+from ssl_hub.errors import UsageError
+from ssl_hub.zoo import get_recipe, list_recipes
+
+
+def register(commands: Subparsers) -> None:
+    listing = commands.add_parser("recipes", help="list the recipes")
+    listing.add_argument("pattern", nargs="?", default="*", help="shell-style pattern, for example 'directpred-*'")
+    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    listing.set_defaults(run=_recipes)
+
+    show = commands.add_parser("show", help="show everything about a recipe")
+    show.add_argument("recipe")
+    show.add_argument("overrides", nargs="*", metavar="key=value")
+    show.set_defaults(run=_show)
+
+
+def _recipes(arguments: Namespace) -> None:
+    names = list_recipes(arguments.pattern)
+    if not names:
+        raise UsageError(f"no recipe matches {arguments.pattern!r}; `ssl-hub recipes` lists all")
+    if arguments.json:
+        print(json.dumps([to_dict(get_recipe(name)) for name in names], indent=2))
+        return
+    width = max(map(len, names))
+    for name in names:
+        print(f"{name:{width}}  {get_recipe(name).summary}")
+
+
+def _show(arguments: Namespace) -> None:
+    print(to_json(get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))))
+    recipe = get_recipe(arguments.recipe)
+    print(f"\ntrain it with: {recipe.command}", file=sys.stderr)

@@ -1,0 +1,65 @@
+"""``ssl-hub spectrum`` and ``theory``."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+
+from ssl_hub.codec import parse_assignments
+from ssl_hub.commands import Subparsers
+from ssl_hub.zoo import get_recipe
+
+
+def register(commands: Subparsers) -> None:
+    spectrum = commands.add_parser("spectrum", help="draw a run's eigenvalues and alignment over training")
+    spectrum.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    spectrum.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
+    spectrum.set_defaults(run=_spectrum)
+    _theory_arguments(commands.add_parser("theory", help="the paper's theorems, figures and what they say of a recipe"))
+
+
+def _spectrum(arguments: Namespace) -> None:
+    from ssl_hub.hub.store import run_folder
+    from ssl_hub.model.metrics import read_metrics
+    from ssl_hub.theory.run_spectrum import draw_run
+
+    folder = run_folder(arguments.run_folder)
+    print(draw_run(read_metrics(folder), arguments.out, name=folder.name))
+
+
+def _theory_arguments(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    figure = actions.add_parser("figure", help="draw a figure of the paper")
+    figure.add_argument("name", help="for example statespace; an unknown name lists all")
+    figure.add_argument("overrides", nargs="*", metavar="key=value", help="parameters of the figure")
+    figure.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
+    figure.set_defaults(run=_theory_figure)
+    check = actions.add_parser("check", help="every theorem and observation with its measured defect")
+    check.add_argument("--seed", type=int, default=0)
+    check.set_defaults(run=_theory_check)
+    predict = actions.add_parser("predict", help="what the theory says of a recipe's hyperparameters")
+    predict.add_argument("recipe")
+    predict.add_argument("overrides", nargs="*", metavar="key=value")
+    predict.set_defaults(run=_theory_predict)
+
+
+def _theory_figure(arguments: Namespace) -> None:
+    from ssl_hub.theory import draw
+
+    overrides = {key: json.loads(value) for key, value in parse_assignments(arguments.overrides).items()}
+    print(draw(arguments.name, arguments.out, **overrides))
+
+
+def _theory_check(arguments: Namespace) -> None:
+    from ssl_hub.theory import check
+
+    check(seed=arguments.seed)
+
+
+def _theory_predict(arguments: Namespace) -> None:
+    from ssl_hub.theory import predict
+    from ssl_hub.train.optim import sgd_units
+
+    recipe = get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))
+    prediction = predict(**sgd_units(recipe))
+    print("\n".join([*prediction.sentences, "", "Assumptions:", *(f"- {line}" for line in prediction.assumptions)]))

@@ -1,0 +1,52 @@
+"""``ssl-hub train``, which is also the launcher ``recipes/train.py``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+
+from ssl_hub.codec import parse_assignments
+from ssl_hub.commands import Subparsers
+from ssl_hub.zoo import DEMO
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser("train", help="train on one process; for more: accelerate launch recipes/train.py")
+    parser.add_argument("recipe", nargs="?", help=f"a recipe's name (default: the demo, {DEMO})")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings, for example train.epochs=5 predictor.eps=0.01"
+    )
+    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
+    parser.add_argument("--output", help="run folder (default: the recipe's name in the store, $SSL_HUB_HOME)")
+    parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    parser.add_argument("--checkpoint-minutes", type=float, metavar="M", help="also save every M minutes")
+    parser.add_argument("--on-collapse", choices=["warn", "stop"], help="when features collapse (default: warn)")
+    parser.add_argument("--tracker", choices=["tensorboard", "wandb", "trackio"], help="log there too")
+    parser.add_argument(
+        "--allow-change", action="append", default=[], metavar="KEY", help="a setting that may differ on resume"
+    )
+    parser.set_defaults(run=_train)
+
+
+def _train(arguments: Namespace) -> None:
+    from ssl_hub.train.loop import pretrain
+
+    name, assignments = arguments.recipe, arguments.overrides
+    if name is not None and "=" in name:
+        name, assignments = None, [name, *assignments]
+    if name is None:
+        name = DEMO
+        if os.environ.get("RANK", "0") == "0":
+            print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
+    flags = {f"runtime.{name}": getattr(arguments, name) for name in ("checkpoint_minutes", "on_collapse", "tracker")}
+    pretrain(
+        name,
+        data=arguments.data,
+        output=arguments.output,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        allow_change=arguments.allow_change,
+        overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(assignments)},
+    )

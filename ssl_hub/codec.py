@@ -9,12 +9,13 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal, Union
+from typing import Any, Literal, TypeVar, Union
 
 from ssl_hub.config import Part, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.registry import suggest
 
+Settings = TypeVar("Settings")
 PartOptions = Callable[[str, str], Mapping[str, Any]]
 """``(section, kind) -> {option: type}``; raises :class:`UsageError` for an unknown kind."""
 
@@ -35,6 +36,28 @@ def to_dict(value: Any) -> Any:
 def to_json(recipe: Recipe) -> str:
     """JSON text that :func:`from_json` turns back into an equal recipe."""
     return json.dumps(to_dict(recipe), indent=2, allow_nan=False)
+
+
+NOT_LEARNT = ("runtime", *DESCRIPTION)
+"""Parts of a recipe that change nothing of what is learnt."""
+
+
+def changes(old: Recipe, new: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings of what is learnt that differ: ``{"train.epochs": (100, 5)}``, a missing one as None."""
+    before, after = (
+        {key: value for key, value in flat(to_dict(recipe)).items() if key.split(".")[0] not in NOT_LEARNT}
+        for recipe in (old, new)
+    )
+    keys = sorted(before.keys() | after.keys())
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key, ...) != after.get(key, ...)}
+
+
+def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings under dotted names."""
+    items: dict[str, Any] = {}
+    for key, value in plain.items():
+        items |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return items
 
 
 def from_json(text: str) -> Recipe:
@@ -63,6 +86,16 @@ def apply_overrides(recipe: Recipe, overrides: Mapping[str, Any], part_options: 
     for key, value in sorted(overrides.items(), key=lambda item: not item[0].endswith(".kind")):
         recipe = _override(recipe, key.split("."), value, key, part_options)
     return recipe
+
+
+def with_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """A copy of any frozen dataclass of plain fields with some replaced: ``{"epochs": "5"}``, typed or text.
+
+    An unknown field or a value of the wrong type raises :class:`UsageError` with the nearest valid name.
+    """
+    for key, value in changes.items():
+        settings = _override(settings, [key], value, key, lambda section, kind: {})
+    return settings
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:

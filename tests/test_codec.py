@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from ssl_hub.codec import from_json, parse_assignments, to_json
+from ssl_hub.codec import changes, from_json, parse_assignments, to_json
 from ssl_hub.config import Part, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.zoo import get_recipe, list_recipes
@@ -134,3 +134,10 @@ def test_derived_recipes_are_new():
     derived = get_recipe("byol-digits", **{"train.epochs": base.train.epochs + 1})
     assert isinstance(derived, Recipe)
     assert derived.train.epochs == base.train.epochs + 1 == get_recipe("byol-digits").train.epochs + 1
+
+
+def test_changes_are_those_of_what_is_learnt():
+    old = get_recipe("byol-digits")
+    new = get_recipe("byol-digits", **{"optim.lr": 0.5, "target.momentum": 0.9, "runtime.workers": 3})
+    assert changes(old, new) == {"optim.lr": (0.03, 0.5), "target.momentum": (0.99, 0.9)}
+    assert changes(old, old) == {}

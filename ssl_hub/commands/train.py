@@ -18,7 +18,7 @@ def register(commands: Subparsers) -> None:
         "overrides", nargs="*", metavar="key=value", help="settings, for example train.epochs=5 predictor.eps=0.01"
     )
     parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
-    parser.add_argument("--output", help="run folder (default: the recipe's name in the store, $SSL_HUB_HOME)")
+    parser.add_argument("--output", help="run folder (default: in the store, named after recipe and changes)")
     parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     parser.add_argument("--checkpoint-minutes", type=float, metavar="M", help="also save every M minutes")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import re
+import signal
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +52,17 @@ def open_accelerator(tracker: str | None = None, folder: Path | None = None) -> 
     if started != accelerator.num_processes:
         raise UsageError(f"{started} processes were started and accelerate joined {accelerator.num_processes} of them")
     return accelerator
+
+
+def end_with(launcher: Launcher | None) -> None:
+    """Have the kernel send SIGTERM, on which a run saves and stops, should the launcher die before this process.
+
+    ``accelerate launch`` (1.15) does not pass SIGTERM on: a scheduler that signals it alone would leave the training
+    running without it. Linux only; elsewhere nothing happens.
+    """
+    if launcher is not None and sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
 
 
 def set_threads(launcher: Launcher | None, local_processes: int) -> int:

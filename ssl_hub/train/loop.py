@@ -17,7 +17,7 @@ from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
 from ssl_hub.train.prepare import prepare
 from ssl_hub.train.signals import Interrupted, StopSignal, agreed
-from ssl_hub.zoo import get_recipe
+from ssl_hub.zoo import as_modified, get_recipe, run_name
 
 
 def pretrain(
@@ -35,7 +35,8 @@ def pretrain(
     Args:
         recipe: a registered name, or a recipe.
         data: what to train on instead of the recipe's data: a registered name, a path or a Hub dataset id.
-        output: the run folder; by default one named after the recipe in the store, where ``ssl_hub.load`` finds it.
+        output: the run folder; by default one in the store, named after the recipe and its departures from the
+            registered one, where ``ssl_hub.load`` finds it.
         resume: continue the run in that folder from its newest checkpoint, exactly.
         overwrite: replace the run in that folder.
         allow_change: names of settings that may differ from the run that is resumed.
@@ -50,8 +51,9 @@ def pretrain(
         Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
-    chosen = apply_overrides(get_recipe(recipe) if isinstance(recipe, str) else recipe, settings, part_options)
-    folder = store.home() / chosen.name if output is None else Path(output).expanduser()
+    registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
+    chosen = as_modified(apply_overrides(registered, settings, part_options))
+    folder = store.home() / run_name(chosen) if output is None else Path(output).expanduser()
 
     job = prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change)
     trainer, accelerator, runtime = job.trainer, job.accelerator, chosen.runtime

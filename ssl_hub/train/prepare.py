@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from ssl_hub.atomic import sweep
-from ssl_hub.codec import to_dict
+from ssl_hub.codec import changes, flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.data.sources import open_source
@@ -24,7 +24,7 @@ from ssl_hub.model.release import read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.train import checkpoint, run
-from ssl_hub.train.launch import find_launcher, missing_processes, open_accelerator, set_threads
+from ssl_hub.train.launch import end_with, find_launcher, missing_processes, open_accelerator, set_threads
 from ssl_hub.train.optim import scaled_lr
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.stopwatch import Stopwatch
@@ -96,6 +96,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         label_column=recipe.data.label_column,
     )
     launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
+    end_with(launcher)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
     schedule = recipe.train
     loader = TrainLoader(
@@ -161,7 +162,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         else:
             run.start(folder, recipe, facts, overwrite=overwrite)
     accelerator.wait_for_everyone()
-    settings = run.flat(to_dict(recipe))  # trackers take scalars and text
+    settings = flat(to_dict(recipe))  # trackers take scalars and text
     plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
     accelerator.init_trackers("ssl_hub", config=plain)
     if resume:
@@ -188,7 +189,7 @@ def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Sia
 def _refuse_changes(folder: Path, recipe: Recipe, allowed: Sequence[str]) -> None:
     before = read_recipe(folder)
     assert before is not None, "claim() has seen it"
-    changed = [name for name in run.changes(before, recipe) if name not in allowed]
+    changed = [name for name in changes(before, recipe) if name not in allowed]
     if changed:
         flags = " ".join(f"--allow-change {name}" for name in changed)
         raise UsageError(

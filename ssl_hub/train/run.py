@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import is_leftover
-from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model.release import RECIPE, write_recipe
@@ -56,23 +55,6 @@ def start(folder: Path, recipe: Recipe, facts: dict[str, Any], *, overwrite: boo
     except OSError as error:
         raise UsageError(f"cannot create {folder}: {error.strerror}; choose another --output") from error
     write_recipe(folder, recipe, facts)
-
-
-def changes(old: Recipe, new: Recipe) -> list[str]:
-    """Dotted names of the settings that differ, those of ``runtime`` aside: they change nothing that is learnt."""
-    ignored = ("runtime", "summary", "expected", "notes", "name")
-    before, after = (
-        {k: v for k, v in flat(to_dict(recipe)).items() if k.split(".")[0] not in ignored} for recipe in (old, new)
-    )
-    return sorted(key for key in before.keys() | after.keys() if before.get(key, ...) != after.get(key, ...))
-
-
-def flat(plain: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings under dotted names."""
-    items: dict[str, Any] = {}
-    for key, value in plain.items():
-        items |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return items
 
 
 def git_commit() -> str | None:

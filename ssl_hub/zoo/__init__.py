@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from dataclasses import replace
 from typing import Any
 
-from ssl_hub.codec import apply_overrides
+from ssl_hub.codec import apply_overrides, changes
 from ssl_hub.config import Recipe
 from ssl_hub.registry import Registry
 from ssl_hub.zoo import cifar10, digits, imagenet, stl10
@@ -36,3 +39,29 @@ def get_recipe(name: str, /, **overrides: Any) -> Recipe:
     from ssl_hub.model.parts import part_options
 
     return apply_overrides(recipe, overrides, part_options)
+
+
+def departures(recipe: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Settings in which a recipe differs from the registered one of its name, ``{"train.epochs": (60, 5)}``.
+
+    The seed and where the data lies make it no other recipe. A name that is not registered departs from nothing.
+    """
+    if recipe.name not in RECIPES:
+        return {}
+    differing = changes(RECIPES[recipe.name], recipe)
+    return {key: pair for key, pair in differing.items() if key != "train.seed" and not key.startswith("data.")}
+
+
+def as_modified(recipe: Recipe) -> Recipe:
+    """The recipe, its summary naming each departure; then no published number is expected of it either."""
+    if not (departed := departures(recipe)):
+        return recipe
+    named = ", ".join(f"{key}={new}" for key, (_, new) in departed.items())
+    return replace(recipe, summary=f"modified ({named}): {RECIPES[recipe.name].summary}", expected=())
+
+
+def run_name(recipe: Recipe) -> str:
+    """What a run is called where nobody names it: as its recipe, with its departures where it has any."""
+    departed = "".join(f"-{key}-{new}" for key, (_, new) in departures(recipe).items())
+    suffix = re.sub(r"[^\w.]+", "-", departed)
+    return recipe.name + (suffix if len(suffix) <= 80 else f"-{hashlib.sha256(departed.encode()).hexdigest()[:8]}")

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from PIL import Image
@@ -42,9 +43,11 @@ def facts(folder: Path) -> dict[str, object]:
 def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
     done = launch(ACCELERATE, "directpred-digits", *SHORT, SSL_HUB_HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    folder = tmp_path / "directpred-digits"
+    name = "directpred-digits-train.max_steps-4"  # four steps are not what the recipe says
+    folder = tmp_path / name
     assert "linear  top1" in done.stderr
-    assert 'ssl_hub.load("directpred-digits")' in done.stderr
+    assert f'ssl_hub.load("{name}")' in done.stderr
+    assert "modified (train.max_steps=4)" in done.stderr
     assert {p.name for p in folder.iterdir()} == {
         "checkpoints", "config.json", "heads", "method.safetensors", "metrics.jsonl", "model.safetensors",
         "recipe.json", "results.json",
@@ -172,21 +175,36 @@ def weights(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
-def test_stopped_run_resumes_to_the_same_bytes(number, tmp_path):
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    assert launch([sys.executable], "directpred-digits", *RESUMED, "--output", str(straight)).returncode == 0
-    process = subprocess.Popen(
-        [sys.executable, TRAIN, "directpred-digits", *RESUMED, "--output", str(stopped)],
-        stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
-    # 25 of 40 steps: in the middle of the second epoch, with a checkpoint of the first.
-    metrics = stopped / "metrics.jsonl"
-    deadline = time.monotonic() + 120
+def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
+    """A run that has made 25 of its 40 steps: in the middle of the second epoch, with a checkpoint of the first."""
+    arguments = [*command, TRAIN, "directpred-digits", *RESUMED, "--output", str(folder)]
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment())
+    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 120
     while not metrics.exists() or metrics.read_text().count("\n") < 25:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "no progress"
         time.sleep(0.01)
+    return process
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_training_does_not_outlive_its_launcher(number, tmp_path):
+    launcher = started(ACCELERATE, tmp_path / "run")
+    (trainer,) = psutil.Process(launcher.pid).children()
+    launcher.send_signal(number)
+    _, stderr = launcher.communicate(timeout=60)  # ends when the trainer, which shares the pipe, has ended too
+    assert not trainer.is_running() or trainer.status() == psutil.STATUS_ZOMBIE
+    (step,) = re.findall(r"stopped by a signal at step (\d+), saved; continue with --resume", stderr)
+    assert int(step) < 40
+    assert any(step in path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+def test_stopped_run_resumes_to_the_same_bytes(number, tmp_path):
+    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
+    assert launch([sys.executable], "directpred-digits", *RESUMED, "--output", str(straight)).returncode == 0
+    process = started([sys.executable], stopped)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     if number == signal.SIGTERM:

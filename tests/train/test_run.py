@@ -62,13 +62,6 @@ def test_unwritable_output_is_refused():
         run.claim(Path("/proc/run"), resume=False, overwrite=False)
 
 
-def test_changes_name_what_differs_and_ignore_how_the_work_is_done():
-    old = get_recipe("byol-digits")
-    new = get_recipe("byol-digits", **{"optim.lr": 0.5, "target.momentum": 0.9, "runtime.workers": 3})
-    assert run.changes(old, new) == ["optim.lr", "target.momentum"]
-    assert run.changes(old, old) == []
-
-
 def test_metrics_survive_a_kill_in_the_middle_of_a_line(tmp_path):
     started(tmp_path / "r")
     path = tmp_path / "r" / METRICS

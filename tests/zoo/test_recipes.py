@@ -1,5 +1,6 @@
 """Every recipe: named as promised, built, stepped, saved and loaded; and its numbers are the paper's."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from ssl_hub.model.parts import part_options
 from ssl_hub.model.release import load_backbone, save_release
 from ssl_hub.model.siamese import build
 from ssl_hub.train.step import Trainer
-from ssl_hub.zoo import RECIPES, get_recipe, list_recipes
+from ssl_hub.zoo import RECIPES, as_modified, departures, get_recipe, list_recipes, run_name
 
 PROMISED = [
     *(f"{m}-r50-{e}ep" for m in ("byol", "byol-linear", "directpred") for e in (60, 300)),
@@ -124,3 +125,28 @@ def test_everything_the_tables_vary_is_an_override():
     assert build(
         shrunk(get_recipe("directpred-r18-cifar10-100ep", **{"loss.kind": "iso_mse"}))
     ).loss.needs_set_predictor
+
+
+def test_a_modified_recipe_says_so_and_expects_no_published_number():
+    recipe = get_recipe("byol-r50-300ep", **{"train.epochs": 5, "predictor.hidden_width": 64})
+    assert departures(recipe) == {"predictor.hidden_width": (4096, 64), "train.epochs": (300, 5)}
+    modified = as_modified(recipe)
+    assert modified.summary.startswith("modified (predictor.hidden_width=64, train.epochs=5): ")
+    assert modified.expected == () and RECIPES["byol-r50-300ep"].expected
+    assert as_modified(modified) == modified
+    assert run_name(recipe) == "byol-r50-300ep-predictor.hidden_width-64-train.epochs-5"
+
+
+def test_seed_data_and_how_the_work_is_done_make_no_other_recipe():
+    same = get_recipe("byol-digits", **{"train.seed": 3, "data.name": "elsewhere", "runtime.workers": 2})
+    assert as_modified(same) == same
+    assert run_name(same) == "byol-digits"
+    assert departures(replace(same, name="mine")) == {}
+
+
+def test_names_of_modified_runs_are_folder_names():
+    many = {f"views.view{v}.{k}": 0.25 for v in (1, 2) for k in ("blur", "solarise", "grey")} | {"views.size": 64}
+    names = {run_name(get_recipe("byol-r50-300ep", **many)), run_name(get_recipe("byol-r50-300ep"))}
+    names |= {run_name(get_recipe("byol-r50-300ep", **{"views.view1.crop_scale": (0.5, 1.0)}))}
+    assert len(names) == 3
+    assert all(re.fullmatch(r"[\w.-]{1,110}", name) for name in names)

@@ -38,17 +38,16 @@ class Console:
             refresh=False,
         )
 
-    def epoch_line(self, epoch: int, epochs: int, reading: dict[str, Any], knn: float | None) -> None:
+    def epoch_line(self, epoch: int, epochs: int, reading: dict[str, Any], knn: str = "") -> None:
         """One line for an epoch, where there is no bar or there is a kNN accuracy to report."""
-        if self._live and knn is None:
+        if self._live and not knn:
             return
         left = (self._total - self._done - self._steps) * (time.monotonic() - self._started) / max(self._steps, 1)
         minutes, seconds = divmod(round(left), 60)
-        accuracy = "" if knn is None else f"  kNN {knn:.1f} %"
         self.say(
             f"epoch {epoch}/{epochs}  loss {reading['loss']:.4f}  lr {reading['lr']:.3g}  "
-            f"feature std {reading['feature_std'] / reading['healthy_std']:.2f} of healthy  "
-            f"{self.images_per_second():.0f} images/s  {minutes}:{seconds:02d} left{accuracy}"
+            f"spread {reading['feature_std'] / reading['healthy_std']:.2f}  "
+            f"{self.images_per_second():.0f} images/s  {minutes}:{seconds:02d} left  {knn}".rstrip()
         )
 
     def close(self) -> None:

@@ -48,7 +48,11 @@ class Journal:
                 accuracy = self._knn.measure(job.trainer.siamese.encoder.backbone, job.accelerator) if due else None
                 if accuracy is not None:
                     reading["knn_top1"] = accuracy
-                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, accuracy)
+                    reading["knn_seconds"] = time.perf_counter() - self._read_at
+                    self._read_at = time.perf_counter()
+                split = job.recipe.data.test_split
+                knn = "" if accuracy is None else f"kNN {accuracy:.1f} % ({split} split)"
+                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, knn)
             if self._metrics is not None:
                 self._metrics.write(reading)
             scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k != "step"}
@@ -69,6 +73,7 @@ class Journal:
             "momentum": report.momentum,
             "grad_norm": report.grad_norm,
             "images_per_second": self.console.images_per_second(),
+            "seconds": now - self._read_at,  # since the last reading, kNN not counted
             "data_share": job.waiting.take() / max(now - self._read_at, 1e-9),
             **self._monitor.read(report, job.trainer.siamese.predictor),
         }
@@ -95,6 +100,7 @@ class Journal:
             f"  device  {facts['device']}, precision {facts['precision']},"
             f" {facts['threads_per_process']} thread(s) a process\n"
             f"  steps   {facts['steps']}{f', resumed at {job.trainer.step}' if job.resumed else ''}\n"
+            f"  spread  feature std of the projections x sqrt(width): near 1 is healthy, near 0 collapsed\n"
             f"  run     {job.folder}"
         )
         synchronised = facts["device"].startswith("cuda") and recipe.train.sync_bn and facts["processes"] > 1

@@ -1,24 +1,16 @@
-"""Predictors: the maps from online projections to target projections. One class adds one; nothing branches on names.
-
-Legend: ``B`` samples of one view, ``D`` projection width. The keyword arguments of a registered predictor are the
-options ``predictor.*`` of a recipe. The life of a predictor within one optimiser step:
-
-1. ``observe(projections, targets)`` per micro-batch: detached, before anything is predicted;
-2. ``forward(f)`` per view;
-3. ``refresh(step)`` once, after the optimiser step, or ``discard()`` where that step was skipped.
-"""
+"""Predictors that are set from running statistics of the projections: DirectPred and its relatives, and the optimum."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from ssl_hub.errors import UsageError
-from ssl_hub.model.heads import mlp
+from ssl_hub.model.predictors.base import PREDICTORS, Predictor
 from ssl_hub.model.running import RunningExpectation, full_precision
 from ssl_hub.model.spectrum import (
     Form,
@@ -27,116 +19,6 @@ from ssl_hub.model.spectrum import (
     predictor_from_correlation,
     symmetrise,
 )
-from ssl_hub.registry import Registry
-
-
-class Predictor(nn.Module):
-    """A map [B, D] -> [B, D] and its life cycle; see the module's docstring."""
-
-    straight_through = False
-    """True where the isotropic losses make sense: the predictor is a function of F, not trained by the loss."""
-
-    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        """Take statistics of one micro-batch: per view the projections [B, D] and the targets they should predict."""
-
-    def overwrites(self, step: int) -> bool:
-        """Whether :meth:`refresh` replaces the weights after optimiser step ``step`` (0-based), whatever it did."""
-        return False
-
-    def refresh(self, step: int) -> None:
-        """Update the weights after optimiser step ``step``."""
-
-    def discard(self) -> None:
-        """Forget what was observed since the last refresh: the optimiser step was skipped."""
-
-    def matrix(self) -> Tensor | None:
-        """The predictor as a matrix W [D, D] with forward(f) = f W^T, or None where it is not one."""
-        return None
-
-
-PREDICTORS: Registry[Callable[..., Predictor]] = Registry("predictor")
-
-
-@PREDICTORS.register("identity")
-class IdentityPredictor(Predictor):
-    """No predictor. Collapses with a stop-gradient target (Tian et al. 2021, section 3)."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-
-    def forward(self, f: Tensor) -> Tensor:
-        return f
-
-
-@PREDICTORS.register("mlp")
-class MLPPredictor(Predictor):
-    """Linear, BN, ReLU, Linear: BYOL's and SimSiam's predictor. No BN after the last layer.
-
-    Args:
-        hidden_width: of the one hidden layer (BYOL 4096, SimSiam 512, the paper's STL-10/CIFAR-10 code 512).
-        norm_affine: whether the BN has a learnt scale and shift.
-    """
-
-    def __init__(self, width: int, *, hidden_width: int = 4096, norm_affine: bool = True) -> None:
-        super().__init__()
-        self.layers = mlp([width, hidden_width, width], norm_affine=norm_affine)
-
-    def forward(self, f: Tensor) -> Tensor:
-        out: Tensor = self.layers(f)
-        return out
-
-
-@PREDICTORS.register("linear")
-class LinearPredictor(Predictor):
-    """One linear layer trained by the loss; PyTorch's default initialisation, U(-1/sqrt D, 1/sqrt D)."""
-
-    def __init__(self, width: int, *, bias: bool = False) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width, bias=bias)
-
-    def forward(self, f: Tensor) -> Tensor:
-        out: Tensor = self.linear(f)
-        return out
-
-    def matrix(self) -> Tensor:
-        return self.linear.weight
-
-
-@PREDICTORS.register("symmetric")
-class SymmetricPredictor(Predictor):
-    """A predictor held symmetric by projecting its weights after each optimiser step (Tian et al. 2021, section 3.2).
-
-    Args:
-        layers: 1 for a linear map, W <- (W + W^T) / 2; 2 for Linear, BN, ReLU, Linear with tied weights,
-            W1, W2^T <- (W1 + W2^T) / 2. The initial weights are not symmetric, as in the authors' code.
-        bias: of the linear layers.
-        hidden_width: of the hidden layer when there is one.
-        norm_affine: whether that layer's BN has a learnt scale and shift.
-    """
-
-    def __init__(
-        self, width: int, *, layers: int = 1, bias: bool = False, hidden_width: int = 512, norm_affine: bool = True
-    ) -> None:
-        super().__init__()
-        if layers not in (1, 2):
-            raise UsageError(f"predictor.layers is {layers}, expected 1 or 2 for a symmetric predictor")
-        widths = [width, width] if layers == 1 else [width, hidden_width, width]
-        self.layers = mlp(widths, norm_affine=norm_affine, bias=bias)
-        self.linears = [module for module in self.layers if isinstance(module, nn.Linear)]
-
-    def forward(self, f: Tensor) -> Tensor:
-        out: Tensor = self.layers(f)
-        return out
-
-    @torch.no_grad()
-    def refresh(self, step: int) -> None:
-        first, last = self.linears[0].weight, self.linears[-1].weight
-        tied = (first + last.mT) / 2  # one layer: first is last, and this is its symmetric part
-        first.copy_(tied)
-        last.copy_(tied.mT)
-
-    def matrix(self) -> Tensor | None:
-        return self.linears[0].weight if len(self.linears) == 1 else None
 
 
 class SetPredictor(Predictor):

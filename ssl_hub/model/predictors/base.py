@@ -1,0 +1,36 @@
+"""What a predictor is, and the registry of predictors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor, nn
+
+from ssl_hub.registry import Registry
+
+
+class Predictor(nn.Module):
+    """A map [B, D] -> [B, D] and its life cycle; see the package's docstring."""
+
+    straight_through = False
+    """True where the isotropic losses make sense: the predictor is a function of F, not trained by the loss."""
+
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        """Take statistics of one micro-batch: per view the projections [B, D] and the targets they should predict."""
+
+    def overwrites(self, step: int) -> bool:
+        """Whether :meth:`refresh` replaces the weights after optimiser step ``step`` (0-based), whatever it did."""
+        return False
+
+    def refresh(self, step: int) -> None:
+        """Update the weights after optimiser step ``step``."""
+
+    def discard(self) -> None:
+        """Forget what was observed since the last refresh: the optimiser step was skipped."""
+
+    def matrix(self) -> Tensor | None:
+        """The predictor as a matrix W [D, D] with forward(f) = f W^T, or None where it is not one."""
+        return None
+
+
+PREDICTORS: Registry[Callable[..., Predictor]] = Registry("predictor")

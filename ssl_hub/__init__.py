@@ -8,22 +8,32 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from ssl_hub.model.timm_entry import install as _add_to_timm
+
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "Recipe": "ssl_hub.config",
-    "Result": "ssl_hub.model.results",
-    "UsageError": "ssl_hub.errors",
+    "embed": "ssl_hub.evaluate.embedding",
     "eval_transform": "ssl_hub.evaluate.model",
+    "finetune": "ssl_hub.train.finetune",
     "get_recipe": "ssl_hub.zoo",
+    "import_checkpoint": "ssl_hub.hub.importers.importing",
     "knn": "ssl_hub.evaluate.model",
     "linear_probe": "ssl_hub.evaluate.model",
     "list_recipes": "ssl_hub.zoo",
     "load": "ssl_hub.hub.store",
     "pretrain": "ssl_hub.train.loop",
+    "push": "ssl_hub.hub.publish",
+    "Recipe": "ssl_hub.config",
+    "Result": "ssl_hub.model.results",
+    "similar": "ssl_hub.evaluate.embedding",
+    "UsageError": "ssl_hub.errors",
+    "where": "ssl_hub.hub.store",
 }
 
 __all__ = [*sorted(_PUBLIC), "__version__"]
+
+_add_to_timm()
 
 
 def __getattr__(name: str) -> Any:
@@ -39,11 +49,17 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from ssl_hub.config import Recipe as Recipe
     from ssl_hub.errors import UsageError as UsageError
+    from ssl_hub.evaluate.embedding import embed as embed
+    from ssl_hub.evaluate.embedding import similar as similar
     from ssl_hub.evaluate.model import eval_transform as eval_transform
     from ssl_hub.evaluate.model import knn as knn
     from ssl_hub.evaluate.model import linear_probe as linear_probe
+    from ssl_hub.hub.importers.importing import import_checkpoint as import_checkpoint
+    from ssl_hub.hub.publish import push as push
     from ssl_hub.hub.store import load as load
+    from ssl_hub.hub.store import where as where
     from ssl_hub.model.results import Result as Result
+    from ssl_hub.train.finetune import finetune as finetune
     from ssl_hub.train.loop import pretrain as pretrain
     from ssl_hub.zoo import get_recipe as get_recipe
     from ssl_hub.zoo import list_recipes as list_recipes

@@ -6,7 +6,7 @@ from typing import Any
 
 import timm
 import torch
-from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import build_model_with_cfg, generate_default_cfgs, group_parameters, register_model
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import nn
 
@@ -16,12 +16,15 @@ from ssl_hub.registry import suggest
 
 
 class SmallImageResNet(ResNet):
-    """timm's ResNet with a 3x3 stride-1 stem and no max-pool, as is usual for 32x32 images."""
+    """timm's ResNet with a 3x3 stride-1 stem and no max-pool, as is usual for 32x32 images.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    ``stem_padding`` is 1 here; backbones imported from solo-learn have 2, and say so in config.json's ``model_args``.
+    """
+
+    def __init__(self, *args: Any, stem_padding: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         large: nn.Conv2d = self.get_submodule("conv1")
-        small = nn.Conv2d(large.in_channels, large.out_channels, 3, stride=1, padding=1, bias=False)
+        small = nn.Conv2d(large.in_channels, large.out_channels, 3, stride=1, padding=stem_padding, bias=False)
         nn.init.kaiming_normal_(small.weight, mode="fan_out", nonlinearity="relu")
         self.conv1 = small
         self.maxpool = nn.Identity()
@@ -43,9 +46,13 @@ def _small_image_cfg() -> dict[str, Any]:
     }
 
 
+NEEDS_US = "import_ssl_hub"
+"""timm's tag of these architectures in config.json, so that timm's error where they are unknown says what is missing:
+``Unknown model (resnet18_cifar.import_ssl_hub)``."""
+
 # timm's register_model looks the defaults up under this name in this module.
 default_cfgs = generate_default_cfgs(
-    {name: _small_image_cfg() for name in ("resnet10_tiny", "resnet18_cifar", "resnet50_cifar")}
+    {f"{name}.{NEEDS_US}": _small_image_cfg() for name in ("resnet10_tiny", "resnet18_cifar", "resnet50_cifar")}
 )
 
 
@@ -73,6 +80,11 @@ def resnet10_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     return _small_image_resnet("resnet10_tiny", pretrained, **{**tiny, **kwargs})
 
 
+def is_small(name: str) -> bool:
+    """Whether this is one of the small-image ResNets, which timm has only once this module is imported."""
+    return name.split(".")[0] in default_cfgs
+
+
 def check_name(name: str) -> None:
     """Raise :class:`UsageError` with the nearest name unless timm knows the architecture (a ``.tag`` may follow it)."""
     base = name.split(".")[0]
@@ -80,27 +92,43 @@ def check_name(name: str) -> None:
         raise UsageError(f"unknown backbone {name!r}{suggest(base, timm.list_models())[:200]}")
 
 
-def create(name: str, *, pretrained: bool = False, num_classes: int = 0, **options: Any) -> nn.Module:
+def create(
+    name: str, *, pretrained: bool = False, num_classes: int = 0, image_size: int | None = None, **options: Any
+) -> nn.Module:
     """A timm model in train mode; with ``num_classes=0`` it maps [B, 3, H, W] to pooled features [B, C].
 
-    ``zero_init_last`` is left out for architectures that have no such option. Everything else goes to timm as it is.
+    ``image_size`` is for architectures that are built for one, such as ViT. It and ``zero_init_last`` are left out for
+    those that have no such option; everything else goes to timm as it is. Raises UsageError where timm has no such
+    weights, or they are not on this machine and cannot be fetched.
     """
     check_name(name)
-    try:
-        model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes, **options)
-    except TypeError as error:
-        if "zero_init_last" not in str(error):
-            raise
-        options = {key: value for key, value in options.items() if key != "zero_init_last"}
-        model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes, **options)
-    assert isinstance(model, nn.Module)
-    return model
+    if image_size is not None:
+        options["img_size"] = image_size
+    while True:
+        try:
+            model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes, **options)
+        except TypeError as error:
+            refused = [
+                option for option in ("zero_init_last", "img_size") if option in options and option in str(error)
+            ]
+            if not refused:
+                raise
+            del options[refused[0]]
+        except (OSError, RuntimeError) as error:
+            if not pretrained:
+                raise
+            cause = str(error).strip().splitlines()[0]
+            raise UsageError(f"the weights of {name!r} cannot be had: {cause}") from None
+        else:
+            assert isinstance(model, nn.Module)
+            return model
 
 
 def feature_width(model: nn.Module, image_size: int) -> int:
     """Width ``C`` of the pooled features [B, C], measured on one black image: timm's ``num_features`` is not always it.
 
-    Run in eval mode under no_grad, so no running statistic moves; training flags are restored.
+    Run in eval mode under no_grad, so no running statistic moves; training flags are restored. Raises UsageError where
+    the model does not take images of this size, or does not pool.
     """
     training = {module: module.training for module in model.modules()}
     parameter = next(model.parameters())
@@ -108,6 +136,9 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     try:
         with torch.no_grad():
             out = model.eval()(image)
+    except (AssertionError, RuntimeError) as error:  # some are built for one size, or have a smallest
+        cause = str(error).strip().splitlines()[0]
+        raise UsageError(f"{type(model).__name__} does not take images of {image_size} pixels: {cause}") from None
     finally:
         for module, flag in training.items():
             module.training = flag
@@ -117,14 +148,27 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     return int(out.shape[1])
 
 
+def group_depths(model: nn.Module) -> dict[str, int]:
+    """Depth of each parameter by name: 0 for the stem, then one more for each stage or block, the classifier last.
+
+    Blocks of transformers, stages of others, by timm's own grouping.
+    """
+    matcher = model.group_matcher(coarse=True)  # type: ignore[operator]
+    depths: dict[str, int] = group_parameters(model, matcher, reverse=True)
+    return depths
+
+
 def timm_config(name: str, model: nn.Module, views: Views) -> dict[str, Any]:
     """The part of config.json that timm reads: architecture, and how images must come in."""
     default = dict(getattr(model, "pretrained_cfg", {}) or {})
     names = ("first_conv", "classifier", "pool_size", "fixed_input_size")
     kept = {key: default[key] for key in names if key in default}
+    architecture = name.split(".")[0]
+    built_for_size = {"model_args": {"img_size": views.size}} if default.get("fixed_input_size") else {}
     return {
-        "architecture": name.split(".")[0],
+        "architecture": f"{architecture}.{NEEDS_US}" if is_small(architecture) else architecture,
         "num_classes": 0,
         "num_features": feature_width(model, views.size),
+        **built_for_size,
         "pretrained_cfg": {**kept, "input_size": [3, views.size, views.size], **views.evaluation, "num_classes": 0},
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ssl_hub.codec import check_parts
-from ssl_hub.config import Recipe
+from ssl_hub.config import Part, Recipe
 from ssl_hub.model.losses import LOSSES, Loss
 from ssl_hub.model.predictors import PREDICTORS, Predictor
 from ssl_hub.model.targets import TARGETS, Target
@@ -23,6 +24,22 @@ def part_options(section: str, kind: str) -> Mapping[str, Any]:
     hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
     parameters = inspect.signature(made_by).parameters.values()
     return {p.name: hints[p.name] for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def with_defaults(recipe: Recipe) -> Recipe:
+    """The recipe with every option of its parts written out, so that equal recipes compare equal."""
+
+    def complete(part: Part, section: str) -> Part:
+        parameters = inspect.signature(PARTS[section][part.kind]).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return Part(part.kind, **{**defaults, **dict(part.options)})
+
+    return replace(
+        recipe,
+        predictor=complete(recipe.predictor, "predictor"),
+        target=complete(recipe.target, "target"),
+        loss=complete(recipe.loss, "loss"),
+    )
 
 
 def build_parts(recipe: Recipe) -> tuple[Predictor, Target, Loss]:

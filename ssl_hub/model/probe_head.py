@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from ssl_hub.atomic import replace_file
 from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
-
-HEADS_FOLDER = "heads"
+from ssl_hub.model import files
+from ssl_hub.model.files import HEADS_FOLDER
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +75,7 @@ class ProbeHead:
         about = {"dataset": self.dataset, "width": self.width, "classes": self.classes, "settings": self.settings}
         replace_file(path, save(tensors, metadata={"format": "pt", "dataset": self.dataset}))
         replace_file(path.with_suffix(".json"), (json.dumps(about, indent=2, allow_nan=False) + "\n").encode())
+        files.record(folder, *(f"{HEADS_FOLDER}/{written.name}" for written in (path, path.with_suffix(".json"))))
         return path
 
     @classmethod
@@ -85,7 +86,8 @@ class ProbeHead:
         """
         path = head_path(folder, dataset)
         if not path.exists():
-            there = sorted(p.stem for p in path.parent.glob("*.safetensors"))
+            noted = {Path(name) for name in files.read_hashes(folder) or {} if name.startswith(f"{HEADS_FOLDER}/")}
+            there = sorted({p.stem for p in (*path.parent.glob("*.safetensors"), *noted) if p.suffix == path.suffix})
             raise UsageError(
                 f"no head for {dataset!r} in {path.parent}; there: {', '.join(there) or 'none'}; "
                 "probe the backbone first"

@@ -3,13 +3,15 @@
 - ``recipe.json``: the exact recipe after overrides, and the facts of the run (seed, versions, processes, batch, ...);
 - ``config.json``: what timm reads, plus one root key ``ssl_hub``;
 - ``model.safetensors``: the online backbone under bare timm names, and the classifier where a head was fitted;
-- ``method.safetensors``: projector, predictor (with its correlation matrix) and target.
+- ``method.safetensors``: projector, predictor (with its correlation matrix) and target;
+- ``hashes.json``: the sha256 of each.
+
+What is read may come from anywhere: nothing in it is executed, and what does not fit is refused with the file's name.
 """
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +25,17 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.codec import from_dict, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.model import backbones
+from ssl_hub.model import backbones, files
+from ssl_hub.model.files import CONFIG as CONFIG
+from ssl_hub.model.files import METHOD as METHOD
+from ssl_hub.model.files import MODEL as MODEL
+from ssl_hub.model.files import RECIPE as RECIPE
+from ssl_hub.model.release_config import FORMAT as FORMAT
+from ssl_hub.model.release_config import image_settings, model_args
+from ssl_hub.model.release_config import read_config as read_config
+from ssl_hub.model.release_config import write_config as write_config
 from ssl_hub.model.siamese import Siamese
 
-RECIPE, CONFIG, MODEL, METHOD = "recipe.json", "config.json", "model.safetensors", "method.safetensors"
-FORMAT = 1  # of the "ssl_hub" key; newer files with unknown keys still load, with a warning
 BRANCHES = ("online", "target")
 Branch = Literal["online", "target"]
 
@@ -43,12 +51,19 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except FileNotFoundError:
+        pickles = sorted(other.name for other in path.parent.glob("*") if other.suffix in files.PICKLES)
+        if pickles:
+            raise UsageError(
+                f"{path} is missing, and {', '.join(pickles)} beside it can run code when it is read, so it is not;"
+                " turn it into a release with `ssl-hub import`"
+            ) from None
         raise UsageError(f"{path} is missing; the release is incomplete") from None
     except (SafetensorError, OSError) as error:
         raise UsageError(f"{path} is not a readable safetensors file ({error})") from None
 
 
-def write_recipe(folder: Path, recipe: Recipe, facts: Mapping[str, Any]) -> None:
+def write_recipe(folder: Path, recipe: Recipe | None, facts: Mapping[str, Any]) -> None:
+    """Write recipe.json; ``recipe`` is None for weights that no recipe of ours trained."""
     whole = {"recipe": to_dict(recipe), "run": facts}
     replace_file(folder / RECIPE, (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
 
@@ -59,9 +74,20 @@ def read_recipe(folder: Path) -> Recipe | None:
     if not path.exists():
         return None
     try:
-        return from_dict(json.loads(path.read_text())["recipe"])
+        recipe = json.loads(path.read_text())["recipe"]
+        return None if recipe is None else from_dict(recipe)
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} holds no recipe ({error})") from None
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """What recipe.json says of the run (seed, versions, batch, ...); nothing for a folder without one."""
+    path = folder / RECIPE
+    read_recipe(folder)  # whose errors name the file
+    facts = json.loads(path.read_text()).get("run") if path.exists() else {}
+    if not isinstance(facts, dict):
+        raise UsageError(f"{path}: 'run' is {facts!r}, expected an object")
+    return facts
 
 
 def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: bool = False) -> None:
@@ -75,6 +101,7 @@ def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: b
     method |= {f"predictor.{k}": v for k, v in siamese.predictor.state_dict().items()}
     method |= {f"target.{k}": v for k, v in siamese.target.state_dict().items()}
     write_tensors(folder / METHOD, method)
+    files.seal(folder)
 
 
 def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> bool:
@@ -96,6 +123,7 @@ def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence
     # The weights first: between the two writes an old config meets a new file, and the loader drops the classifier.
     write_tensors(folder / MODEL, model.state_dict())
     write_config(folder, config)
+    files.record(folder, MODEL, CONFIG)
     return True
 
 
@@ -116,29 +144,15 @@ def attach_classifier(model: nn.Module, weight: Tensor, bias: Tensor, classes: S
     model.label_names = list(classes)  # type: ignore[assignment]
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    replace_file(folder / CONFIG, (json.dumps(config, indent=2, allow_nan=False) + "\n").encode())
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of a release, or :class:`UsageError` where it is none."""
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
+def _check_recipe(folder: Path, architecture: str) -> None:
+    """Raise UsageError where config.json names another backbone than the recipe: some share all names and shapes."""
+    recipe = read_recipe(folder)
+    trained, named = ("" if recipe is None else recipe.backbone.name).split(".")[0], architecture.split(".")[0]
+    if recipe is not None and trained != named:
         raise UsageError(
-            f"{folder} has no {CONFIG}, so it is no release; is the run still training, or the path wrong?"
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{path} is not JSON ({error})") from None
-    if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
-        raise UsageError(f"{path} names no 'architecture', as timm's config.json does")
-    about = config.get("ssl_hub", {})
-    if isinstance(about, dict) and about.get("format", FORMAT) > FORMAT:
-        warnings.warn(
-            f"{path} has format {about['format']}, newer than {FORMAT}; update ssl_hub if it misbehaves", stacklevel=2
+            f"{folder / CONFIG} names the architecture {named!r}, but {RECIPE} beside it trained {trained!r}; one of"
+            " them was changed"
         )
-    return config
 
 
 def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = "online") -> nn.Module:
@@ -151,10 +165,15 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
     if which not in BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     config = read_config(folder)
+    _check_recipe(folder, config["architecture"])
     tensors = read_tensors(folder / MODEL)
-    classifier = config.get("pretrained_cfg", {}).get("classifier")
-    head = {k: v for k, v in tensors.items() if isinstance(classifier, str) and k.startswith(f"{classifier}.")}
-    body = {k: v for k, v in tensors.items() if k not in head}
+    classifier = config["pretrained_cfg"].get("classifier")
+
+    def is_head(name: str) -> bool:
+        return isinstance(classifier, str) and name.startswith(f"{classifier}.")
+
+    head = {name: tensor for name, tensor in tensors.items() if is_head(name)}
+    body = {name: tensor for name, tensor in tensors.items() if name not in head}
     if which == "target":
         method = read_tensors(folder / METHOD)
         prefix = "target.backbone."
@@ -162,26 +181,41 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
         if not body:
             raise UsageError(f"{folder} has no target network: its method shares the online one; use which='online'")
     wanted = len(head.get(f"{classifier}.bias", ())) if num_classes is None else num_classes
-    overlay = {key: tuple(v) if isinstance(v, list) else v for key, v in config.get("pretrained_cfg", {}).items()}
-    model = backbones.create(config["architecture"], num_classes=wanted, pretrained_cfg_overlay=overlay)
+    options = model_args(folder / CONFIG, config)
+    model = backbones.create(
+        config["architecture"], num_classes=wanted, pretrained_cfg_overlay=image_settings(config), **options
+    )
     if num_classes:  # a fresh classifier keeps its own initialisation
-        fresh = {
-            k: v
-            for k, v in model.state_dict().items()
-            if isinstance(classifier, str) and k.startswith(f"{classifier}.")
-        }
-        tensors = body | fresh
+        tensors = body | {name: tensor for name, tensor in model.state_dict().items() if is_head(name)}
     else:
         tensors = body | (head if num_classes is None else {})
-    load_strictly(model, tensors, where=str(folder / MODEL))
+    path = folder / (MODEL if which == "online" else METHOD)
+    load_strictly(model, tensors, where=str(path))
+    check_finite(path, tensors)
     return model.eval()
+
+
+def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
+    """Raise UsageError that names the tensors of a file that hold NaN or infinity."""
+    # A sum is finite only if all are; it costs a tenth of looking at each, and can overflow where all are finite.
+    suspects = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.sum().isfinite()]
+    broken = [name for name in suspects if not tensors[name].isfinite().all()]
+    if broken:
+        more = ", ..." if len(broken) > 3 else ""
+        raise UsageError(
+            f"{path}: {len(broken)} tensors hold NaN or infinity ({', '.join(broken[:3])}{more}); it is no usable model"
+        )
 
 
 def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
     """Load all tensors or none: :class:`UsageError` with counts and the first names that do not fit."""
     own = model.state_dict()
     missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    reshaped = sorted(k for k in own.keys() & tensors.keys() if own[k].shape != tensors[k].shape)
+    reshaped = [
+        f"{name}: {tuple(tensors[name].shape)}, not {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].shape != tensors[name].shape
+    ]
     if missing or unexpected or reshaped:
         matched = len(own) - len(missing) - len(reshaped)
         details = [

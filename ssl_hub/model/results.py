@@ -13,8 +13,9 @@ from typing import Any
 from ssl_hub.atomic import replace_file
 from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
+from ssl_hub.model import files
+from ssl_hub.model.files import RESULTS_FILE as RESULTS_FILE
 
-RESULTS_FILE = "results.json"
 MEASURED_WITH = ("ssl_hub", "torch", "timm")
 
 
@@ -37,10 +38,11 @@ def installed_versions() -> dict[str, str]:
 class Result:
     """One measured number, with everything that has to stand beside it.
 
-    ``metric`` is "top1" or "top5" and ``value`` its percentage, 0 to 100; ``protocol`` is "knn", "linear" or
-    "finetune". ``settings`` holds what the protocol was run with (k, temperature, bank size, layer, strength, ...);
-    ``seed`` is None where the protocol draws nothing. ``collapsed`` marks a model whose features had collapsed when
-    its training ended. numpy scalars and 0-d tensors become plain numbers.
+    ``metric`` is "top1" or "top5" and ``value`` its percentage, 0 to 100; ``protocol`` is "knn", "finetune" or
+    "linear-" and the name of a probe's, such as "linear-cached". ``settings`` holds what the protocol was run with (k,
+    temperature, bank size, layer, strength, ...); ``seed`` is None where the protocol draws nothing. ``collapsed``
+    marks a model whose features had collapsed when its training ended. numpy scalars and 0-d tensors become plain
+    numbers.
 
     Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
     """
@@ -58,6 +60,9 @@ class Result:
 
     def __post_init__(self) -> None:
         where = f"{self.metric} of {self.protocol} on {self.dataset}/{self.split}"
+        words = (self.metric, self.dataset, self.split, self.protocol, self.date)
+        if not all(isinstance(word, str) for word in words) or not isinstance(self.settings, Mapping):
+            raise UsageError(f"{where} is no result: its names must be text, and its settings an object")
         value = plain(self.value, where)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
             raise UsageError(f"{where} is {value!r}, expected a percentage from 0 to 100")
@@ -83,6 +88,7 @@ def append_results(folder: Path, results: Sequence[Result]) -> None:
     text = json.dumps(records, indent=2, allow_nan=False) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RESULTS_FILE, text.encode())
+    files.record(folder, RESULTS_FILE)
 
 
 def read_results(folder: Path) -> list[Result]:

@@ -101,7 +101,7 @@ def build(recipe: Recipe) -> Siamese:
     options: dict[str, Any] = {"zero_init_last": recipe.backbone.zero_init_last}
     if recipe.backbone.drop_path_rate:
         options["drop_path_rate"] = recipe.backbone.drop_path_rate
-    backbone = backbones.create(recipe.backbone.name, **options)
+    backbone = backbones.create(recipe.backbone.name, image_size=recipe.views.size, **options)
     widths = [
         backbones.feature_width(backbone, recipe.views.size),
         *[recipe.projector.hidden_width] * (recipe.projector.layers - 1),

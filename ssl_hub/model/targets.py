@@ -87,8 +87,9 @@ class EMATarget(Target):
         assert self.network is not None, "start() comes first"
         past: list[Tensor] = list(self.network.parameters())
         torch._foreach_lerp_(past, list[Tensor](encoder.parameters()), 1 - self.momentum(step, total_steps))
-        for mine, theirs in zip(self.network.buffers(), encoder.buffers(), strict=True):
-            mine.copy_(theirs)
+        buffers = list(self.network.buffers())
+        if buffers:
+            torch._foreach_copy_(buffers, list(encoder.buffers()))
 
 
 @TARGETS.register("stopgrad")

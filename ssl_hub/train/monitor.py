@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
+from ssl_hub.model.health import PATIENCE, is_low
 from ssl_hub.model.predictors import Predictor
 from ssl_hub.model.spectrum import alignment, asymmetry, effective_rank, feature_std, healthy_std, symmetrise
 from ssl_hub.train.step import Report
 
 WIDEST_SPECTRUM = 512  # projections wider than this log no spectrum: it would swell the metrics
-COLLAPSE_SHARE = 0.1  # of the healthy standard deviation 1/sqrt(D)
-PATIENCE = 3  # readings in a row before a run counts as collapsed
 
 
 @torch.no_grad()
@@ -62,6 +60,5 @@ class Monitor:
             if matrix is not None:
                 reading["alignment"] = float(alignment(matrix.float(), correlation).mean())
                 reading["asymmetry"] = float(asymmetry(matrix.float()))
-        low = not math.isfinite(std) or std < COLLAPSE_SHARE * healthy_std(width)
-        self._low_in_a_row = self._low_in_a_row + 1 if low else 0
+        self._low_in_a_row = self._low_in_a_row + 1 if is_low(std, healthy_std(width)) else 0
         return reading

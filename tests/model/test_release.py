@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model import release
+from ssl_hub.model.files import changed, release_files
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe
 
@@ -122,3 +123,46 @@ def test_recipe_round_trips_with_its_facts(tmp_path):
     (tmp_path / release.RECIPE).write_text("{}")
     with pytest.raises(UsageError, match=r"recipe\.json holds no recipe"):
         release.read_recipe(tmp_path)
+
+
+def test_hashes_follow_what_is_written(saved):
+    folder, _ = saved
+    names = release_files(folder)
+    assert set(names) == {release.CONFIG, release.MODEL, release.METHOD} and changed(folder, names) == []
+    release.add_classifier(folder, torch.randn(10, 128), torch.randn(10), [str(d) for d in range(10)])
+    assert changed(folder, names) == []
+
+
+def test_only_architectures_that_timm_lacks_say_what_they_need(saved, tmp_path):
+    assert release.read_config(saved[0])["architecture"] == "resnet10_tiny.import_ssl_hub"
+    recipe = get_recipe("directpred-digits", **{"backbone.name": "resnet10t", "views.size": 32})
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    release.save_release(plain, build(recipe), recipe)
+    assert release.read_config(plain)["architecture"] == "resnet10t"
+    assert timm.create_model(f"local-dir:{plain}", pretrained=True).num_features == 512
+
+
+def test_a_recipe_for_another_backbone_is_refused(saved):
+    folder, _ = saved
+    release.write_recipe(folder, get_recipe("byol-r18-cifar10-100ep"), {})
+    with pytest.raises(
+        UsageError, match="names the architecture 'resnet10_tiny', but recipe.json .* trained 'resnet18_cifar'"
+    ):
+        release.load_backbone(folder)
+
+
+def test_an_architecture_built_for_one_size_keeps_the_size_of_its_views(tmp_path):
+    recipe = get_recipe("byol-digits", **{"backbone.name": "vit_tiny_patch16_224", "views.size": 32})
+    siamese = build(recipe).eval()
+    release.save_release(tmp_path, siamese, recipe)
+    images = torch.randn(2, 3, 32, 32)
+    expected = siamese.encoder.backbone(images)
+    torch.testing.assert_close(release.load_backbone(tmp_path)(images), expected)
+    in_timm = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=0).eval()
+    torch.testing.assert_close(in_timm(images), expected)
+
+
+def test_a_size_that_an_architecture_cannot_have_is_one_line():
+    with pytest.raises(UsageError, match="Levit.* does not take images of 50 pixels: "):
+        build(get_recipe("byol-digits", **{"backbone.name": "levit_128s", "views.size": 50}))

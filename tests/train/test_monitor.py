@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from ssl_hub.model.health import PATIENCE
 from ssl_hub.model.predictors import PREDICTORS
-from ssl_hub.train.monitor import PATIENCE, WIDEST_SPECTRUM, Monitor, spectrum
+from ssl_hub.train.monitor import WIDEST_SPECTRUM, Monitor, spectrum
 from ssl_hub.train.step import Report
 
 

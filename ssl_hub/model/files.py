@@ -1,0 +1,77 @@
+"""The files of a release by name, and hashes.json: the sha256 of each, since nothing else notices a changed byte.
+
+The card and its pictures are left out of hashes.json: people edit them where they are published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.errors import UsageError
+
+RECIPE, CONFIG, MODEL, METHOD = "recipe.json", "config.json", "model.safetensors", "method.safetensors"
+RESULTS_FILE, HEADS_FOLDER, HASHES = "results.json", "heads", "hashes.json"
+TO_LOAD = (CONFIG, RECIPE, MODEL)  # what a backbone needs
+PICKLES = {".bin", ".pt", ".pth", ".ckpt", ".pkl", ".tar"}  # suffixes of files that can run code when read
+FORMAT = 1  # of hashes.json
+
+
+def release_files(folder: Path) -> list[str]:
+    """Names of the files in ``folder`` that make up a release, heads included; no card, log or checkpoint."""
+    heads = sorted(path for path in folder.glob(f"{HEADS_FOLDER}/*") if path.suffix in (".safetensors", ".json"))
+    names = [RECIPE, CONFIG, MODEL, METHOD, RESULTS_FILE, *(f"{HEADS_FOLDER}/{path.name}" for path in heads)]
+    return [name for name in names if (folder / name).is_file()]
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """``{name: sha256}`` of the files that exist."""
+    return {name: sha256(folder / name) for name in sorted(names) if (folder / name).is_file()}
+
+
+def as_json(hashes: dict[str, str]) -> bytes:
+    """The content of hashes.json."""
+    return (json.dumps({"format": FORMAT, "sha256": dict(sorted(hashes.items()))}, indent=2) + "\n").encode()
+
+
+def seal(folder: Path) -> None:
+    """Write hashes.json for the release as it stands."""
+    replace_file(folder / HASHES, as_json(hashes_of(folder, release_files(folder))))
+
+
+def record(folder: Path, *names: str) -> None:
+    """Note the hashes of files just written, where hashes are kept; files that are gone are forgotten."""
+    noted = read_hashes(folder)
+    if noted is not None:
+        replace_file(folder / HASHES, as_json(hashes_of(folder, {*noted, *names})))
+
+
+def read_hashes(folder: Path) -> dict[str, str] | None:
+    """What was noted, or None where nothing was. Raises UsageError where the file is damaged."""
+    path = folder / HASHES
+    if not path.is_file():
+        return None
+    try:
+        noted = json.loads(path.read_bytes())["sha256"]
+        return {str(name): str(digest) for name, digest in noted.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"{path} holds no hashes ({error}); delete it if the other files are as they should be"
+        ) from None
+
+
+def changed(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of ``names`` that exist and are not what was noted, or were not noted. None where nothing was noted."""
+    noted = read_hashes(folder)
+    if noted is None:
+        return []
+    return [name for name, digest in hashes_of(folder, names).items() if noted.get(name) != digest]

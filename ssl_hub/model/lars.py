@@ -1,0 +1,69 @@
+"""LARS: SGD with momentum whose step on each matrix is proportional to the matrix's own norm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EPSILON = 1e-8
+
+
+class Lars(torch.optim.Optimizer):
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv 1708.03888, algorithm 1).
+
+    With g the gradient plus ``weight_decay`` w, a parameter w of two or more dimensions takes g scaled by
+    ``trust_coefficient`` |w| / (|gradient| + ``weight_decay`` |w|), or g itself where either norm is 0; biases and
+    normalisation, of one dimension, always take g itself. Momentum follows the scaling, as in SGD:
+    v <- momentum v + g, w <- w - lr v. Norms are in float32.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 0.001,
+    ) -> None:
+        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, {**settings, "trust_coefficient": trust_coefficient})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step on every parameter that has a gradient."""
+        assert closure is None, "LARS takes one step on the gradients that are there"
+        for group in self.param_groups:
+            parameters: list[Tensor] = [p for p in group["params"] if p.grad is not None]
+            if not parameters:
+                continue
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            updates = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
+            adapted = [i for i, p in enumerate(parameters) if p.ndim > 1]
+            if adapted:
+                ratios = _trust_ratios([parameters[i] for i in adapted], group)
+                torch._foreach_mul_([updates[i] for i in adapted], ratios)
+            if group["momentum"]:
+                pairs = zip(parameters, updates, strict=True)
+                updates = [self._with_momentum(parameter, update, group["momentum"]) for parameter, update in pairs]
+            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+    def _with_momentum(self, parameter: Tensor, update: Tensor, momentum: float) -> Tensor:
+        state = self.state[parameter]
+        if "momentum_buffer" in state:
+            state["momentum_buffer"].mul_(momentum).add_(update)
+        else:
+            state["momentum_buffer"] = update.clone()
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer
+
+
+def _trust_ratios(parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+    weight_norms = torch.stack(torch._foreach_norm([p.float() for p in parameters]))
+    gradient_norms = torch.stack(torch._foreach_norm([p.grad.float() for p in parameters if p.grad is not None]))
+    ratios = group["trust_coefficient"] * weight_norms
+    ratios = ratios / (gradient_norms + group["weight_decay"] * weight_norms + EPSILON)
+    return list(torch.where((weight_norms > 0) & (gradient_norms > 0), ratios, 1.0).unbind())

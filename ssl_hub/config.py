@@ -89,7 +89,13 @@ class Views:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Which images: a registered source, a path, or a Hub dataset id. ``train`` and ``test`` serve evaluation."""
+    """Which images: a registered source, a path, or a Hub dataset. ``train`` and ``test`` serve evaluation.
+
+    Splits may be parts, as in ``train[:10%]`` or ``train@1percent.txt`` (a file list). A stream is read from front to
+    back instead of opened as a whole; it serves pre-training alone. With ``on_bad_image="skip"``, pre-training puts
+    another image in the place of one that cannot be read, and the run's own evaluation leaves it out and says so in the
+    name of the split. ``ssl-hub probe`` and ``knn`` never do: an accuracy on other images is another number.
+    """
 
     name: str = "ILSVRC/imagenet-1k"
     pretrain_split: str = "train"
@@ -97,6 +103,10 @@ class Data:
     test_split: str = "test"
     image_column: str | None = None
     label_column: str | None = None
+    stream: bool = False
+    shuffle_buffer: int = 4096  # encoded images of a stream that a process holds and shuffles
+    on_bad_image: Literal["error", "skip"] = "error"
+    max_bad_images: int = 100  # each process stops at the next one
 
 
 @dataclass(frozen=True, kw_only=True)

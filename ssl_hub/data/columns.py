@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ssl_hub.data.decoding import decode
+from ssl_hub.data.decoding import decode, decode_array
+from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
 from ssl_hub.data.splits import resolve_split
 from ssl_hub.errors import UsageError
@@ -36,29 +37,50 @@ class Column:
         return len(self.rows)
 
     def __getitem__(self, position: int) -> Image.Image:
+        return decode(*self._encoded(position))
+
+    def array(self, position: int) -> NDArray[np.uint8]:
+        return decode_array(*self._encoded(position))
+
+    def _encoded(self, position: int) -> tuple[str | bytes, str]:
+        """Bytes of a file or its path, and what to call it."""
         cell = self.rows[position][self.column]
         name = f"image {position} of {self.where}"
         if cell is None or (cell["bytes"] is None and cell["path"] is None):
             raise UsageError(f"{name} is missing; remove the row")
         if cell["path"]:
             name += f" ({Path(cell['path']).name})"
-        return decode(cell["path"] if cell["bytes"] is None else cell["bytes"], name)
+        return cell["path"] if cell["bytes"] is None else cell["bytes"], name
+
+    def names(self) -> list[str]:
+        """Each row's file name, empty where it has none. Images themselves are not read."""
+        tables = self.rows.with_format("arrow").iter(batch_size=1024)
+        cells = (table.column(self.column).combine_chunks() for table in tables)
+        return [path or "" for structs in cells for path in structs.field("path").to_pylist()]
 
 
 def parquet_splits(root: Path) -> dict[str, Opener]:
     """Splits of the parquet files below ``root``; empty where there are none.
 
-    Files are named ``<split>-*.parquet`` or ``<split>.parquet`` and lie in ``root`` or ``root/data``, or have any name
-    in a folder called as the split. ``datasets`` copies them once to its cache, which all processes map into memory.
+    ``datasets`` copies them once to its cache, which all processes map into memory.
+    """
+    return {split: _parquet_opener(paths) for split, paths in files_by_split(root, ".parquet").items()}
+
+
+def files_by_split(root: Path, extension: str) -> dict[str, list[str]]:
+    """Files below ``root`` that end in ``extension``, by split; empty where there are none.
+
+    They are named ``<split>-*`` or ``<split>`` and lie in ``root`` or ``root/data``, or have any name in a folder
+    called as the split.
     """
     files: dict[str, list[str]] = {}
     for folder in (root, root / "data"):
-        for path in sorted(folder.glob("*.parquet")):
+        for path in sorted(folder.glob(f"*{extension}")):
             files.setdefault(path.stem.partition("-")[0], []).append(str(path))
-    for path in sorted([*root.glob("*/*.parquet"), *root.glob("data/*/*.parquet")]):
+    for path in sorted([*root.glob(f"*/*{extension}"), *root.glob(f"data/*/*{extension}")]):
         if path.parent != root / "data":
             files.setdefault(path.parent.name, []).append(str(path))
-    return {split: _parquet_opener(paths) for split, paths in files.items()}
+    return files
 
 
 def _parquet_opener(paths: list[str]) -> Opener:
@@ -86,17 +108,9 @@ def _opened(rows: Any) -> Opener:
     return lambda: rows
 
 
-def hub_splits(name: str) -> dict[str, Opener]:
+def hub_splits(address: Address) -> dict[str, Opener]:
     """Splits of a Hub dataset (downloaded where the cache lacks it), or :class:`UsageError` with the cause."""
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    try:
-        loaded = load_dataset(name)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise UsageError(lines[0][:200]) from error
-    return {str(split): _opened(rows) for split, rows in loaded.items()}
+    return {str(split): _opened(rows) for split, rows in load_hub(address).items()}
 
 
 def table_source(
@@ -111,8 +125,8 @@ def table_source(
     found = resolve_split(split, splits, f"data {name!r}")
     where = f"split {found!r} of {name}"
     rows = splits[found]()
-    images = _image_column(rows.features, image_column, where)
-    column = Column(_encoded(rows.select_columns([images]), images), images, where)
+    images = find_image_column(rows.features, image_column, where)
+    column = Column(encoded(rows.select_columns([images]), images), images, where)
     labels = _label_column(rows.features, label_column, images, where)
     if labels is None:
         return Source(name, found, column)
@@ -123,13 +137,15 @@ def table_source(
     return Source(name, found, column, classes=classes, labels=indices)
 
 
-def _encoded(rows: Any, column: str) -> Any:
+def encoded(rows: Any, column: str) -> Any:
+    """The same rows with bytes of files in ``column`` in place of decoded images."""
     from datasets import Image as ImageFeature
 
     return rows.cast_column(column, ImageFeature(decode=False))
 
 
-def _image_column(features: Any, named: str | None, where: str) -> str:
+def find_image_column(features: Any, named: str | None, where: str) -> str:
+    """The one column of images, or ``named``, where it is one; else :class:`UsageError` listing the columns."""
     from datasets import Image as ImageFeature
 
     typed = [c for c, feature in features.items() if isinstance(feature, ImageFeature)]

@@ -1,4 +1,4 @@
-"""Random resized crops: where each lies, and cutting it out of a batch on any device or of one PIL image."""
+"""Random resized crops: where each lies, and cutting it out of a batch on any device or of one image."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 _RATIO = (3 / 4, 4 / 3)  # of width to height
+_LOG_RATIO = np.log(_RATIO)
 _TRIES = 10
 CROP_DRAWS = 2 * _TRIES + 2
 
 
-def crop_boxes(draws: NDArray[np.float64], height: int, width: int, scale: tuple[float, float]) -> NDArray[np.int64]:
+def crop_boxes(
+    draws: NDArray[np.float64], height: int, width: int, scale: tuple[float, float] | NDArray[np.float64]
+) -> NDArray[np.int64]:
     """Boxes ``[B, 4]`` (top, left, height, width) of torchvision's ``RandomResizedCrop``, of draws ``[B, CROP_DRAWS]``.
 
     Up to ten times: an area of ``scale`` of the image's, a width-to-height ratio log-uniform in 3/4 to 4/3, both sides
     rounded, and the first that fits is placed uniformly. Where none fits: the largest central box within the ratios.
+    ``scale`` is one for all or ``[B, 2]``.
     """
-    areas = height * width * (scale[0] + (scale[1] - scale[0]) * draws[:, :_TRIES])
-    low, high = np.log(_RATIO)
+    smallest, largest = np.reshape(scale, (-1, 2, 1)).swapaxes(0, 1)
+    areas = height * width * (smallest + (largest - smallest) * draws[:, :_TRIES])
+    low, high = _LOG_RATIO
     ratios = np.exp(low + (high - low) * draws[:, _TRIES : 2 * _TRIES])
     widths, heights = np.round(np.sqrt(areas * ratios)), np.round(np.sqrt(areas / ratios))
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
@@ -40,12 +46,21 @@ def crop_boxes(draws: NDArray[np.float64], height: int, width: int, scale: tuple
     return np.stack([tops, lefts, box_heights, box_widths], axis=1).astype(np.int64)
 
 
-def cut(image: Image.Image, box: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """One box of an image, resized by PIL's antialiased bilinear filter: uint8 ``[size, size, 3]``."""
-    top, left, height, width = (int(side) for side in box)
+def cut(image: Image.Image | NDArray[np.uint8], box: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    """One box of an RGB image, PIL's or uint8 ``[H, W, 3]``, resized with antialias: uint8 ``[size, size, 3]``.
+
+    PIL's bilinear filter, to one grey level, from torch's own 8-bit kernel, which is several times faster.
+    """
+    top, left, height, width = box.tolist()
     # Cropped first, as torchvision does: `resize(box=...)` would mix in pixels from just outside the box.
-    crop = image.crop((left, top, left + width, top + height))
-    return np.array(crop.resize((size, size), Image.Resampling.BILINEAR))
+    if isinstance(image, Image.Image):
+        crop = np.asarray(image.crop((left, top, left + width, top + height)))
+    else:
+        crop = image[top : top + height, left : left + width]
+    # A copy with a whole stride for the batch dimension is channels-last to torch, whose kernel is quick at that alone.
+    batch = torch.from_numpy(crop[None].copy()).permute(0, 3, 1, 2)
+    resized = functional.interpolate(batch, size=(size, size), mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).contiguous().numpy()
 
 
 def cut_batch(images: Tensor, boxes: NDArray[np.int64], size: int) -> Tensor:
@@ -55,7 +70,7 @@ def cut_batch(images: Tensor, boxes: NDArray[np.int64], size: int) -> Tensor:
     each on any device, with no loop over samples.
     """
     batch, channels, height, width = images.shape
-    on_device = torch.from_numpy(boxes).to(images.device, non_blocking=True).to(torch.float32)
+    on_device = torch.from_numpy(boxes.astype(np.float32)).to(images.device, non_blocking=True)
     rows = _resize_matrix(on_device[:, 0], on_device[:, 2], height, size)
     columns = _resize_matrix(on_device[:, 1], on_device[:, 3], width, size)
     narrow = torch.bmm(images.reshape(batch, channels * height, width), columns.transpose(1, 2))
@@ -73,7 +88,7 @@ def _resize_matrix(start: Tensor, length: Tensor, extent: int, size: int) -> Ten
     step = (length / size)[:, None]
     centres = start[:, None] + (torch.arange(size, device=start.device) + 0.5) * step
     pixels = torch.arange(extent, device=start.device, dtype=torch.float32)
-    distances = (pixels + 0.5 - centres[:, :, None]).abs_() / step.clamp(min=1)[:, :, None]
-    inside = (pixels >= start[:, None]) & (pixels < (start + length)[:, None])
-    weights = (1 - distances).clamp_(min=0) * inside[:, None, :]
-    return weights / weights.sum(dim=2, keepdim=True)
+    inside = ((pixels >= start[:, None]) & (pixels < (start + length)[:, None])).to(torch.float32)
+    weights = (pixels + 0.5 - centres[:, :, None]).abs_().div_(-step.clamp(min=1)[:, :, None])  # less the distance
+    weights.add_(1).clamp_(min=0).mul_(inside[:, None, :])
+    return weights.div_(weights.sum(dim=2, keepdim=True))

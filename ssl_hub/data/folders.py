@@ -28,12 +28,18 @@ def folder_source(root: Path, split: str) -> Source:
     name = str(root)
     splits = _split_folders(root)
     if not splits:
-        if split != "train":
+        whole = _labelled_or_flat(root, name, "train", None)
+        if split == "train":
+            return whole
+        if whole.classes is None:
             raise UsageError(
-                f"{name} has no split folders, so all of it is split 'train' and there is no split {split!r}; "
-                f"lay it out as {name}/train/<class>/ and {name}/{split}/<class>/"
+                f"{name} is a flat folder of {len(whole)} unlabelled images, all of it split 'train': "
+                f"there is no split {split!r}"
             )
-        return _labelled_or_flat(root, name, "train", None)
+        raise UsageError(
+            f"{name} has no split folders, so all of it is split 'train' and there is no split {split!r}; "
+            f"lay it out as {name}/train/<class>/ and {name}/{split}/<class>/, or ask for 'train' to get all of it"
+        )
     found = resolve_split(split, splits, name)
     reference = _class_folders(splits["train"]) if "train" in splits and found != "train" else []
     return _labelled_or_flat(splits[found], name, found, [folder.name for folder in reference] or None)
@@ -47,6 +53,8 @@ def _labelled_or_flat(folder: Path, name: str, split: str, reference: list[str] 
             "move the images into class folders, or the folders away"
         )
     if not class_folders:
+        if not loose and any(folder.glob("*.tar")):
+            raise UsageError(f"{folder} holds .tar files, which are read as a stream; set data.stream=true")
         if not loose:
             raise UsageError(f"no images in {folder}; expected files ending in {', '.join(EXTENSIONS)}")
         return Source(name, split, Files(folder, loose))

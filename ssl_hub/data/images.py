@@ -7,14 +7,17 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from ssl_hub.data.decoding import decode
+from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.errors import UsageError
+
+if TYPE_CHECKING:
+    from ssl_hub.data.bad_images import BadImages
 
 
 class Images(Protocol):
@@ -38,6 +41,14 @@ class Files:
     def __getitem__(self, position: int) -> Image.Image:
         path = self.root / str(self.paths[position])
         return decode(path, str(path))
+
+    def array(self, position: int) -> NDArray[np.uint8]:
+        path = self.root / str(self.paths[position])
+        return decode_array(path, str(path))
+
+    def names(self) -> list[str]:
+        """Each file's path below the root, with ``/``."""
+        return [path.replace(os.sep, "/") for path in self.paths.tolist()]
 
 
 class Pixels:
@@ -66,8 +77,16 @@ class _Joined:
         return int(self.ends[-1])
 
     def __getitem__(self, position: int) -> Image.Image:
+        part, inner = self.find(position)
+        return part.image(inner)
+
+    def array(self, position: int) -> NDArray[np.uint8]:
+        part, inner = self.find(position)
+        return part.array(inner)
+
+    def find(self, position: int) -> tuple[Source, int]:
         part = int(np.searchsorted(self.ends, position, side="right"))
-        return self.parts[part].image(position - (int(self.ends[part - 1]) if part else 0))
+        return self.parts[part], position - (int(self.ends[part - 1]) if part else 0)
 
 
 class Source:
@@ -90,6 +109,7 @@ class Source:
             raise UsageError(f"data {name!r} gives classes without labels or labels without classes; give both or none")
         self.name = name
         self.split = split
+        self.bad: BadImages | None = None  # where unreadable images are stood in for, those met so far
         self.classes = None if classes is None else tuple(classes)
         self.labels: NDArray[np.int64] | None = None if labels is None else np.asarray(labels, np.int64)
         self._images = images
@@ -108,7 +128,28 @@ class Source:
         """Image ``index``, upright RGB. Raises :class:`UsageError` naming the file where it cannot be read."""
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} of {len(self)}")
-        return self._images[int(index if self._positions is None else self._positions[index])]
+        return self._images[self._position(index)]
+
+    def array(self, index: int) -> NDArray[np.uint8]:
+        """Image ``index`` as uint8 ``[H, W, 3]``, which is sooner there than :meth:`image` for most JPEG files."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
+        images, position = self._images, self._position(index)
+        array = getattr(images, "array", None)
+        return np.array(images[position]) if array is None else array(position)
+
+    def id(self, index: int) -> str:
+        """What names image ``index`` in its data: the path of a file below its root, else its place in the split."""
+        images, position = self._images, self._position(index)
+        if isinstance(images, Files):
+            return str(images.paths[position])
+        if isinstance(images, _Joined):
+            part, inner = images.find(position)
+            return f"{part.split}/{part.id(inner)}"
+        return str(position)
+
+    def _position(self, index: int) -> int:
+        return int(index if self._positions is None else self._positions[index])
 
     def subset(self, indices: Any) -> Source:
         """The source of these images alone, in this order; ``indices`` is anything that indexes a numpy array."""
@@ -118,6 +159,14 @@ class Source:
         part._positions = chosen if self._positions is None else self._positions[chosen]
         part.labels = None if self.labels is None else self.labels[chosen]
         return part
+
+    def names(self) -> list[str] | None:
+        """The images' file names, with folders where they lie in some; None where they have none."""
+        named = getattr(self._images, "names", None)
+        if named is None:
+            return None
+        every: list[str] = named()
+        return every if self._positions is None else [every[position] for position in self._positions]
 
     def pixels(self) -> NDArray[np.uint8] | None:
         """All images as uint8 ``[N, H, W, 3]`` where they are held so, else None: see :func:`decoded`."""

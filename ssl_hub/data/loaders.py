@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.images import Source, decoded, decoding_threads
 from ssl_hub.data.views import EvalTransform, TwoViews
@@ -23,7 +24,45 @@ from ssl_hub.errors import UsageError
 Pair = tuple[Tensor, Tensor]
 
 _SMALL_SIDE = 128  # pixels; images up to this are decoded by threads: sending them between processes costs more
+_VIEWS_AT_ONCE = 32 * 2**20  # bytes of one view's float images
 _ORDER = 1  # sets the permutation's hashes apart from the views', which have more counters
+
+
+class Loader(Protocol):
+    """Micro-batches of one rank, step by step. What ``TrainLoader`` and ``streams.StreamLoader`` have in common."""
+
+    steps_per_epoch: int
+    micro_batch_size: int
+    bad: BadImages | None  # where unreadable images are stood in for, those that this process met
+
+    @property
+    def resident(self) -> bool:
+        """Whether all images lie on the device, decoded."""
+        ...
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
+        """For each optimiser step from ``start_step`` on, an iterator over its ``accumulation`` micro-batches.
+
+        Views are made when they are asked for, so one micro-batch is alive at a time. Each step's iterator is to be
+        used up, or left, before the next step is taken.
+        """
+        ...
+
+    def state(self) -> list[int]:
+        """What a later process needs to go on exactly from here, beside the number of steps taken."""
+        ...
+
+    def load_state(self, state: list[int]) -> None: ...
+
+
+def share_of_batch(batch_size: int, world: int, accumulation: int) -> int:
+    """Images in a micro-batch of one rank, or :class:`UsageError` where the total does not split evenly."""
+    if batch_size < 1 or batch_size % (world * accumulation):
+        raise UsageError(
+            f"batch_size {batch_size} does not split evenly over {world} processes x {accumulation} accumulation "
+            f"steps; set train.batch_size to a multiple of {world * accumulation}"
+        )
+    return batch_size // (world * accumulation)
 
 
 def epoch_order(length: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
@@ -59,17 +98,14 @@ class TrainLoader:
         channels_last: bool = False,
         resident_bytes: int = 4 * 2**30,
     ) -> None:
-        if batch_size < 1 or batch_size % (world * accumulation):
-            raise UsageError(
-                f"batch_size {batch_size} does not split evenly over {world} processes x {accumulation} accumulation "
-                f"steps; set train.batch_size to a multiple of {world * accumulation}"
-            )
+        self.micro_batch_size = share_of_batch(batch_size, world, accumulation)
         if len(source) < batch_size:
             raise UsageError(
                 f"batch_size {batch_size} is larger than the {len(source)} images of {source.name} "
                 f"(split {source.split!r}); set train.batch_size to at most {len(source)}"
             )
         self.source = source
+        self.bad = source.bad
         self.views = views
         self.batch_size = batch_size
         self.accumulation = accumulation
@@ -77,9 +113,11 @@ class TrainLoader:
         self.seed = seed
         self.device = torch.device(device)
         self.steps_per_epoch = len(source) // batch_size
-        self.micro_batch_size = batch_size // (world * accumulation)
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._workers = useful_workers(workers, self.steps_per_epoch * accumulation)
+        # An accelerator makes views of several micro-batches at once: small kernels cost more to launch than to run.
+        view_bytes = self.micro_batch_size * 4 * 3 * views.views.size**2
+        self._at_once = 1 if self.device.type == "cpu" else max(1, _VIEWS_AT_ONCE // view_bytes)
         self._sampler: list[list[tuple[int, int]]] = []
         self._loader: DataLoader[Any] | None = None
         pixels = decoded(source, resident_bytes).pixels()
@@ -91,18 +129,20 @@ class TrainLoader:
         return self._pixels is not None
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
-        """For each optimiser step from ``start_step`` on, an iterator over its ``accumulation`` micro-batches.
-
-        Views are made when they are asked for, so one micro-batch is alive at a time. Each step's iterator is to be
-        used up, or left, before the next step is taken.
-        """
-        batches = self._indices(epoch, start_step)
-        pairs = self._from_device(batches, epoch) if self.resident else self._from_workers(batches, epoch)
+        """See :class:`Loader`."""
+        pairs = self._from_device(epoch, start_step) if self.resident else self._from_workers(epoch, start_step)
         for _ in range(start_step, self.steps_per_epoch):
             step = islice(pairs, self.accumulation)
             yield step
             for _ in step:  # what the caller left of this step
                 pass
+
+    def state(self) -> list[int]:
+        """Nothing: the order is a pure function of the step."""
+        return []
+
+    def load_state(self, state: list[int]) -> None:
+        assert not state, "the order is a pure function of the step"
 
     def _indices(self, epoch: int, start_step: int) -> list[NDArray[np.int64]]:
         """This rank's micro-batches of image indices, from ``start_step`` on."""
@@ -110,29 +150,45 @@ class TrainLoader:
         shape = (self.steps_per_epoch, self.accumulation, self.world, self.micro_batch_size)
         return list(order.reshape(shape)[start_step:, :, self.rank].reshape(-1, self.micro_batch_size))
 
-    def _from_device(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[Pair]:
+    def _from_device(self, epoch: int, start_step: int) -> Iterator[Pair]:
         assert self._pixels is not None
-        for indices in batches:
-            images = self._pixels[torch.from_numpy(indices).to(self.device)]
-            first, second = self.views(images, indices, epoch)
-            yield self._arranged(first), self._arranged(second)
+        batches, start = self._indices(epoch, 0), start_step * self.accumulation
+        left_out = start % self._at_once  # groups lie alike in every epoch, so that a resumed one repeats their bits
+        for first in range(start - left_out, len(batches), self._at_once):
+            indices = np.concatenate(batches[first : first + self._at_once])
+            images = self._pixels[torch.from_numpy(indices).to(self.device, non_blocking=True)]
+            pair = (self._arranged(view).split(self.micro_batch_size) for view in self.views(images, indices, epoch))
+            yield from islice(zip(*pair, strict=True), left_out, None)
+            left_out = 0
 
-    def _from_workers(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[Pair]:
+    def _from_workers(self, epoch: int, start_step: int) -> Iterator[Pair]:
+        batches = self._indices(epoch, start_step)
         # The epoch travels with each index, because persistent workers keep the data set they started with.
         self._sampler[:] = [[(epoch, int(index)) for index in indices] for indices in batches]
         if self._loader is None:
-            crops = Batches(self.source, _Crops(self.views))
-            self._loader = data_loader(crops, self._sampler, self._workers, self.device, persistent=True)
-        for (first, second), indices in unwrapped(self._loader):
-            crops_on_device = [c.to(self.device, non_blocking=True).permute(0, 3, 1, 2) for c in (first, second)]
-            pair = [
-                self._arranged(self.views.photometric(crop.contiguous(), indices, epoch, view))
-                for view, crop in enumerate(crops_on_device)
-            ]
-            yield pair[0], pair[1]
+            cutting = Batches(self.source, Crops(self.views), arrays=True)
+            self._loader = data_loader(cutting, self._sampler, self._workers, self.device, persistent=True)
+        for crops, indices in unwrapped(self._loader, self.bad):
+            yield views_of_crops(self.views, crops, indices, epoch, self.device, self._memory_format)
 
     def _arranged(self, view: Tensor) -> Tensor:
         return view.contiguous(memory_format=self._memory_format)
+
+
+def views_of_crops(
+    views: TwoViews,
+    crops: Sequence[Tensor],
+    indices: NDArray[np.int64],
+    epoch: int,
+    device: torch.device,
+    memory_format: torch.memory_format,
+) -> Pair:
+    """The two views of a batch of both crops, which workers cut: the rest of the augmentation, on the device."""
+    first, second = (
+        views.photometric(crop.to(device, non_blocking=True).permute(0, 3, 1, 2), indices, epoch, view)
+        for view, crop in enumerate(crops)
+    )
+    return first.contiguous(memory_format=memory_format), second.contiguous(memory_format=memory_format)
 
 
 def eval_batches(
@@ -161,8 +217,8 @@ def eval_batches(
     loader = data_loader(
         Batches(source, _Whole(transform)), batches, useful_workers(workers, len(batches)), device, persistent=False
     )
-    for (images,), indices in unwrapped(loader):
-        yield images.to(device, non_blocking=True), indices
+    for (transformed,), indices in unwrapped(loader):
+        yield transformed.to(device, non_blocking=True), indices
 
 
 def _small_batches(
@@ -190,11 +246,13 @@ def _channels_first(pixels: NDArray[np.uint8], device: torch.device) -> Tensor:
     return torch.from_numpy(pixels).to(device, non_blocking=True).permute(0, 3, 1, 2).contiguous()
 
 
-class _Crops:
+class Crops:
+    """The worker's part of two views: cutting them."""
+
     def __init__(self, views: TwoViews) -> None:
         self.views = views
 
-    def __call__(self, image: Image.Image, index: int, epoch: int) -> tuple[Tensor, ...]:
+    def __call__(self, image: NDArray[np.uint8], index: int, epoch: int) -> tuple[Tensor, ...]:
         first, second = self.views.crop(image, index, epoch)
         return torch.from_numpy(first), torch.from_numpy(second)
 

@@ -1,18 +1,27 @@
 """Colour and sharpness of a batch of images, each sample by its own parameters, on whatever device the batch is.
 
-Images are float32 ``[n, 3, H, W]`` in 0..1, parameters ``[n]`` on the same device. Each operation gives what
-torchvision's functional of the same name gives for each sample alone.
+Images are float32 ``[n, 3, H, W]`` in 0..1 and are changed in place; parameters are arrays ``[n]`` on the host. Each
+operation gives what torchvision's functional of the same name gives for each sample alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from ssl_hub.errors import UsageError
+
+Amounts = NDArray[Any]
+Operation = Callable[[Tensor, Amounts], None]
+
 _GREY_WEIGHTS = (0.2989, 0.587, 0.114)  # torchvision's rounding of ITU-R 601-2
+_REACH = 5.0  # standard deviations beyond which a Gaussian's taps (below 4e-6 of the middle one) are left out
 
 
 def grey(images: Tensor) -> Tensor:
@@ -23,39 +32,63 @@ def grey(images: Tensor) -> Tensor:
     return weighted.unsqueeze(1)
 
 
-def adjust_brightness(images: Tensor, factors: Tensor) -> Tensor:
+def adjust_brightness(images: Tensor, factors: Amounts) -> None:
     """``factor * image``, clipped."""
-    return (images * _per_image(factors)).clamp_(0, 1)
+    images.mul_(_per_image(factors, images)).clamp_(0, 1)
 
 
-def adjust_contrast(images: Tensor, factors: Tensor) -> Tensor:
+def adjust_contrast(images: Tensor, factors: Amounts) -> None:
     """Blend with the image's mean luminance, clipped: factor 0 is flat, 1 leaves the image."""
-    return _blend(images, grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
+    _blend(images, grey(images).mean(dim=(1, 2, 3), keepdim=True), factors)
 
 
-def adjust_saturation(images: Tensor, factors: Tensor) -> Tensor:
+def adjust_saturation(images: Tensor, factors: Amounts) -> None:
     """Blend with each pixel's luminance, clipped: factor 0 is grey, 1 leaves the image."""
-    return _blend(images, grey(images), factors)
+    _blend(images, grey(images), factors)
 
 
-def adjust_hue(images: Tensor, factors: Tensor) -> Tensor:
-    """Turn the hue by ``factor`` (-0.5..0.5) of the circle, through HSV."""
+def adjust_hue(images: Tensor, factors: Amounts) -> None:
+    """Turn the hue by ``factor`` (-0.5..0.5) of the circle, through HSV.
+
+    Masks are 0.0 and 1.0 and choose by ``lerp``, exactly: ten times faster on a CPU than ``where`` and booleans.
+    """
     red, green, blue = images.unbind(dim=1)
-    value, largest = images.max(dim=1)
-    chroma = value - images.amin(dim=1)
-    divisor = torch.where(chroma == 0, 1, chroma)
-    sixth = torch.where(
-        largest == 0,
-        (green - blue) / divisor,
-        torch.where(largest == 1, (blue - red) / divisor + 2, (red - green) / divisor + 4),
-    )
-    sixth += 6 * factors[:, None, None]
-    out = torch.empty_like(images)
-    for channel, offset in enumerate((5.0, 3.0, 1.0)):
-        place = torch.remainder(sixth + offset, 6)
-        share = torch.minimum(place, 4 - place).clamp_(0, 1)
-        torch.addcmul(value, chroma, share, value=-1, out=out[:, channel])
-    return out
+    value, low = torch.maximum(red, green), torch.minimum(red, green)
+    torch.maximum(value, blue, out=value)
+    torch.minimum(low, blue, out=low)
+    chroma, mask = value - low, torch.empty_like(value)
+    # The hue in sixths of the circle, times the chroma: from the largest channel, the first of equals.
+    sixth = (red - green).add_(chroma, alpha=4)
+    sixth.lerp_((blue - red).add_(chroma, alpha=2), torch.eq(green, value, out=mask))
+    sixth.lerp_(green - blue, torch.eq(red, value, out=mask))
+    sixth.mul_(chroma.clamp_min(torch.finfo(chroma.dtype).tiny).reciprocal_())  # of grey: 0 times something finite
+    sixth.add_(_per_image(6 * factors, images)[:, 0])
+    sixth.sub_(sixth.mul(1 / 6).floor_(), alpha=6)
+    # Red is full within a sixth of 0 and none within two of 3; green and blue are the same a third and two thirds on.
+    share = mask
+    torch.addcmul(low, chroma, _ramp(sixth, 3, share), out=red)
+    torch.addcmul(value, chroma, _ramp(sixth, 2, share), value=-1, out=green)
+    torch.addcmul(value, chroma, _ramp(sixth, 4, share), value=-1, out=blue)
+
+
+def _ramp(sixth: Tensor, middle: float, out: Tensor) -> Tensor:
+    """0 within 1 of ``middle``, rising to 1 at a distance of 2."""
+    return torch.sub(sixth, middle, out=out).abs_().sub_(1).clamp_(0, 1)
+
+
+def make_grey(images: Tensor, _: Amounts) -> None:
+    """Every channel the luminance."""
+    images.copy_(grey(images))
+
+
+def flip(images: Tensor, _: Amounts) -> None:
+    """Left becomes right."""
+    images.copy_(images.flip(-1))
+
+
+def solarise(images: Tensor, _: Amounts) -> None:
+    """Invert values of 0.5 and more: 0.75 becomes 0.25."""
+    torch.minimum(images, 1 - images, out=images)
 
 
 def kernel_size(size: int) -> int:
@@ -63,40 +96,37 @@ def kernel_size(size: int) -> int:
     return max(3, 2 * (size // 20) + 1)
 
 
-def gaussian_blur(images: Tensor, sigmas: Tensor, size: int) -> Tensor:
-    """Separable Gaussian of ``size`` (odd) taps and standard deviation ``sigma`` pixels; edges are reflected."""
-    n, channels, height, width = images.shape
-    half = size // 2
+def gaussian_blur(images: Tensor, sigmas: Amounts, size: int | None = None) -> None:
+    """Separable Gaussian of ``size`` (odd) taps and standard deviation ``sigma`` pixels; edges are reflected.
+
+    ``size`` is :func:`kernel_size` of the shorter side where not given. A sum of shifted images, which is several times
+    faster on a CPU than a convolution with one channel a group.
+    """
+    height, width = images.shape[-2:]
+    half = (kernel_size(min(height, width)) if size is None else size) // 2
     if half >= min(height, width):
-        raise ValueError(f"a blur of {size} pixels needs images over {half} pixels, got {height} x {width}")
-    offsets = torch.arange(-half, half + 1, device=images.device, dtype=torch.float32)
-    taps = torch.exp(-0.5 * (offsets / sigmas[:, None]) ** 2)
-    taps = (taps / taps.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)
-    out = functional.pad(images, (half, half, half, half), mode="reflect").reshape(
-        1, n * channels, height + 2 * half, -1
-    )
-    out = functional.conv2d(out, taps[:, None, None, :], groups=n * channels)
-    out = functional.conv2d(out, taps[:, None, :, None], groups=n * channels)
-    return out.reshape(n, channels, height, width)
+        raise UsageError(f"a blur of {2 * half + 1} pixels needs images over {half} pixels, got {height} x {width}")
+    distances = np.arange(half + 1) / np.asarray(sigmas, np.float64)[:, None]
+    taps = np.where(distances <= _REACH, np.exp(-0.5 * distances**2), 0)
+    taps /= 2 * taps.sum(axis=1, keepdims=True) - 1  # the middle one counts once
+    reach = int(np.flatnonzero(taps.any(axis=0))[-1])  # a sample that needs less adds zeros: it depends on no other
+    weights = [_per_image(tap, images) for tap in taps.T[: reach + 1]]
+    for dim, padding in ((-1, (reach, reach, 0, 0)), (-2, (0, 0, reach, reach))):
+        padded = functional.pad(images, padding, mode="reflect")
+        images.mul_(weights[0])
+        for distance in range(1, reach + 1):
+            for start in (reach - distance, reach + distance):
+                images.addcmul_(padded.narrow(dim, start, images.shape[dim]), weights[distance])
 
 
-def solarise(images: Tensor) -> Tensor:
-    """Invert values of 0.5 and more: 0.75 becomes 0.25."""
-    return torch.where(images >= 0.5, 1 - images, images)
+JITTER: tuple[Operation, ...] = (adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue)
 
 
-JITTER: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
-    adjust_brightness,
-    adjust_contrast,
-    adjust_saturation,
-    adjust_hue,
-)
+def _per_image(amounts: Amounts, images: Tensor) -> Tensor:
+    """On the images' device, ``[n, 1, 1, 1]``."""
+    return torch.from_numpy(amounts.astype(np.float32)).to(images.device, non_blocking=True)[:, None, None, None]
 
 
-def _per_image(factors: Tensor) -> Tensor:
-    return factors[:, None, None, None]
-
-
-def _blend(images: Tensor, other: Tensor, factors: Tensor) -> Tensor:
-    share = _per_image(factors)
-    return torch.addcmul(other * (1 - share), images, share).clamp_(0, 1)
+def _blend(images: Tensor, other: Tensor, factors: Amounts) -> None:
+    share = _per_image(factors, images)
+    images.mul_(share).add_(other.mul_(1 - share)).clamp_(0, 1)

@@ -10,8 +10,11 @@ from pathlib import Path
 
 from ssl_hub.data.columns import hub_splits, parquet_splits, saved_splits, table_source
 from ssl_hub.data.digits import digits
+from ssl_hub.data.file_lists import listed
 from ssl_hub.data.folders import folder_source
+from ssl_hub.data.hub_datasets import hub_address
 from ssl_hub.data.images import Source, joined
+from ssl_hub.data.splits import Part, parse_split
 from ssl_hub.errors import UsageError
 from ssl_hub.registry import Registry
 
@@ -26,18 +29,28 @@ def open_source(data: str, split: str, *, image_column: str | None = None, label
 
     ``data`` is the first of these that fits: (1) a name in :data:`SOURCES`; (2) a path that exists: an image folder
     (``[split/]class/image``, or flat and unlabelled), parquet files named by split, or a folder that
-    ``save_to_disk`` of ``datasets`` wrote; (3) a Hub dataset id, which ``datasets`` downloads or takes from its cache.
+    ``save_to_disk`` of ``datasets`` wrote; (3) a Hub dataset, ``owner/name[:config][@revision]``, which ``datasets``
+    downloads or takes from its cache.
 
-    ``split`` may join several with ``+``, as in ``train+unlabeled``; ``test``, ``validation``, ``val`` and ``valid``
-    stand for each other. Columns are for tables alone and found by type where not named.
+    ``split`` may join several with ``+``, as in ``train+unlabeled``, and take a part of each: ``train[:10%]`` and
+    ``train[::10]`` as slices do, ``train@1percent.txt`` those that a text file names (see ``file_lists``). ``test``,
+    ``validation``, ``val`` and ``valid`` stand for each other. Columns are for tables alone and found by type where
+    not named.
 
     Raises :class:`UsageError` that says what was found and how to fix it.
     """
-    names = [name.strip() for name in split.split("+")]
-    if not all(names):
-        raise UsageError(f"split {split!r} is not a name or names joined by '+', as in 'train' or 'train+unlabeled'")
-    opened = [_open_split(data, name, image_column, label_column) for name in names]
+    opened = [_open_part(data, part, image_column, label_column) for part in parse_split(split)]
     return opened[0] if len(opened) == 1 else joined(opened, opened[0].name, "+".join(s.split for s in opened))
+
+
+def _open_part(data: str, part: Part, image_column: str | None, label_column: str | None) -> Source:
+    source = _open_split(data, part.name, image_column, label_column)
+    if part.bounds:
+        whole, source = source, source.subset(part.taken(len(source)))
+        source.split = whole.split + part.bounds
+        if len(source) == 0:
+            raise UsageError(f"split {part.name + part.bounds!r} of {data} takes none of its {len(whole)} images")
+    return source if part.file_list is None else listed(source, part.file_list)
 
 
 def _open_split(data: str, split: str, image_column: str | None, label_column: str | None) -> Source:
@@ -48,10 +61,11 @@ def _open_split(data: str, split: str, image_column: str | None, label_column: s
     path = Path(data).expanduser()
     if path.exists():
         return _open_path(path, split, columns)
-    if data.startswith((".", "/", "~")) or data.count("/") != data.strip("/").count("/") or data.count("/") > 1:
+    address = hub_address(data)
+    if address is None:
         raise UsageError(f"data path {data!r} does not exist; give a folder that does, or one of {_registered()}")
     try:
-        splits = hub_splits(data)
+        splits = hub_splits(address)
     except UsageError as error:
         raise UsageError(
             f"data {data!r} is no registered name ({_registered()}), no path that exists, and no Hub dataset that "

@@ -7,7 +7,8 @@ worker or rank that an image comes up in, nor by resuming, and they repeat exact
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,11 @@ _SIGMA = CROP_DRAWS + 12
 _SOLARISE = CROP_DRAWS + 13
 _NUM_DRAWS = CROP_DRAWS + 14
 
+_CHUNK_BYTES = 2**20  # of float images: what lies in a CPU core's own cache, with temporaries beside it
+
+# What is done, to which rows of a batch (ascending), and each row's parameter.
+_Step = tuple[photometric.Operation, NDArray[np.int64], photometric.Amounts]
+
 
 class TwoViews:
     """Draws views of images, by ``config.Views`` and a seed.
@@ -55,17 +61,27 @@ class TwoViews:
 
         ``indices`` ``[B]`` are the images' places in their source.
         """
-        with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
-            values = _as_float(images)
-            first, second = (
-                self.photometric(cut_batch(values, boxes, self.views.size), indices, epoch, view)
-                for view, boxes in enumerate(self._boxes(indices, epoch, *images.shape[-2:]))
-            )
+        size = self.views.size
+        boxes = self._boxes(indices, epoch, *images.shape[-2:])
+
+        def cut_rows(view: int) -> Callable[[slice], Tensor]:
+            return lambda rows: cut_batch(_as_float(images[rows]), boxes[view, rows], size)
+
+        first, second = (
+            self._changed(cut_rows(view), (len(images), 3, size, size), images.device, indices, epoch, view)
+            for view in (0, 1)
+        )
         return first, second
 
-    def crop(self, image: Image.Image, index: int, epoch: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """The two random resized crops of one RGB image, uint8 ``[S, S, 3]``, before any change of colour."""
-        first, second = self._boxes([index], epoch, image.height, image.width)
+    def crop(
+        self, image: Image.Image | NDArray[np.uint8], index: int, epoch: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The two random resized crops of one RGB image, uint8 ``[S, S, 3]``, before any change of colour.
+
+        ``image`` is PIL's or uint8 ``[H, W, 3]``.
+        """
+        height, width = (image.height, image.width) if isinstance(image, Image.Image) else image.shape[:2]
+        first, second = self._boxes([index], epoch, height, width)
         return cut(image, first[0], self.views.size), cut(image, second[0], self.views.size)
 
     def photometric(self, crops: Tensor, indices: Indices, epoch: int, view: int) -> Tensor:
@@ -73,63 +89,80 @@ class TwoViews:
 
         ``view`` is 0 or 1. A sample that an operation does not fall on passes it bit for bit.
         """
-        settings = (self.views.view1, self.views.view2)[view]
-        draws = self._draws(indices, epoch, view)
-        device = crops.device
+        return self._changed(
+            lambda rows: _as_float(crops[rows].contiguous()), crops.shape, crops.device, indices, epoch, view
+        )
+
+    def _changed(
+        self,
+        crops: Callable[[slice], Tensor],
+        shape: Sequence[int],
+        device: torch.device,
+        indices: Indices,
+        epoch: int,
+        view: int,
+    ) -> Tensor:
+        """One view ``[B, 3, S, S]`` (``shape``) of crops, which are given by rows and float.
+
+        A CPU does a few samples at a time, from first operation to last, so that they stay in its cache.
+        """
+        count = shape[0]
+        chunk = max(1, _CHUNK_BYTES // (4 * math.prod(shape[1:])) if device.type == "cpu" else count)
+        starts = range(0, count, chunk)
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            out = _as_float(crops) if crops.dtype == torch.uint8 else _as_float(crops).clone()
-            flipped = _chosen(draws[:, _FLIP] < settings.flip, device)
-            if len(flipped):
-                out[flipped] = out[flipped].flip(-1)
-            self._jitter(out, draws, settings, view)
-            greyed = _chosen(draws[:, _GREY] < settings.grey, device)
-            if len(greyed):
-                out[greyed] = photometric.grey(out[greyed]).expand(-1, 3, -1, -1)
-            is_blurred = draws[:, _BLUR] < settings.blur
-            blurred = _chosen(is_blurred, device)
-            if len(blurred):
-                sigmas = _between(draws[is_blurred, _SIGMA], settings.blur_sigma)
-                sigmas_on_device = torch.from_numpy(sigmas).to(device, torch.float32, non_blocking=True)
-                out[blurred] = photometric.gaussian_blur(
-                    out[blurred], sigmas_on_device, photometric.kernel_size(min(out.shape[-2:]))
-                )
-            solarised = _chosen(draws[:, _SOLARISE] < settings.solarise, device)
-            if len(solarised):
-                out[solarised] = photometric.solarise(out[solarised])
+            out = _empty(shape, device)
             mean, std = torch.tensor([self.views.mean, self.views.std], device=device)[:, :, None, None]
-            return out.sub_(mean).div_(std)
+            steps = [
+                (change, rows, amounts, np.searchsorted(rows, [*starts, count]).tolist())
+                for change, rows, amounts in self._steps(self._draws(indices, epoch, view), view)
+            ]
+            for number, start in enumerate(starts):
+                part = out[start : start + chunk]
+                part.copy_(crops(slice(start, start + chunk)))
+                for change, rows, amounts, bounds in steps:
+                    first, last = bounds[number], bounds[number + 1]
+                    if first < last:
+                        _apply(part, change, rows[first:last] - start, amounts[first:last])
+                part.sub_(mean).div_(std)
+        return out
 
-    def _jitter(self, out: Tensor, draws: NDArray[np.float64], settings: View, view: int) -> None:
-        """Colour jitter in place: the four operations in each sample's own order, with its own factors."""
-        samples = np.flatnonzero(draws[:, _JITTER] < settings.jitter)
-        order = draws[samples, _JITTER_ORDER].argsort(axis=1)
-        factors = _between(draws[samples, _JITTER_FACTORS], np.array(self._ranges[view]).T)
-        factors_on_device = torch.from_numpy(factors).to(out.device, torch.float32, non_blocking=True)
-        steps = [  # which rows of `samples` get which operation; (slot, operation), in order
-            (operation, np.flatnonzero(order[:, slot] == operation))
-            for slot in range(4)
-            for operation, (low, high) in enumerate(self._ranges[view])
-            if low != high
-        ]
-        if not len(samples) or not steps:
-            return
-        rows = _on_device(np.concatenate([rows for _, rows in steps]), out.device)  # one copy for all steps
-        places = _on_device(samples, out.device)[rows]
-        sizes = [len(rows) for _, rows in steps]
-        for (operation, _), row, place in zip(steps, torch.split(rows, sizes), torch.split(places, sizes), strict=True):
-            if len(row):
-                out[place] = photometric.JITTER[operation](out[place], factors_on_device[row, operation])
+    def _steps(self, draws: NDArray[np.float64], view: int) -> Iterator[_Step]:
+        """The operations in order, with the rows that they fall on."""
+        settings = (self.views.view1, self.views.view2)[view]
 
-    def _draws(self, indices: Indices, epoch: int, view: int, numbers: int = _NUM_DRAWS) -> NDArray[np.float64]:
+        def rows_of(draw: int, probability: float) -> NDArray[np.int64]:
+            return np.flatnonzero(draws[:, draw] < probability)
+
+        rows = rows_of(_FLIP, settings.flip)
+        yield photometric.flip, rows, rows
+        rows = rows_of(_JITTER, settings.jitter)
+        order = draws[rows, _JITTER_ORDER].argsort(axis=1)  # each sample has its own
+        factors = _between(draws[rows, _JITTER_FACTORS], np.array(self._ranges[view]).T)
+        for slot in range(4):
+            for operation, (low, high) in enumerate(self._ranges[view]):
+                if low != high:
+                    now = order[:, slot] == operation
+                    yield photometric.JITTER[operation], rows[now], factors[now, operation]
+        rows = rows_of(_GREY, settings.grey)
+        yield photometric.make_grey, rows, rows
+        rows = rows_of(_BLUR, settings.blur)
+        yield photometric.gaussian_blur, rows, _between(draws[rows, _SIGMA], settings.blur_sigma)
+        rows = rows_of(_SOLARISE, settings.solarise)
+        yield photometric.solarise, rows, rows
+
+    def _draws(
+        self, indices: Indices, epoch: int, view: int | NDArray[np.int64], numbers: int = _NUM_DRAWS
+    ) -> NDArray[np.float64]:
         """Uniform numbers ``[B, numbers]``, column ``i`` being draw ``i``."""
         places = np.asarray(indices.cpu() if isinstance(indices, Tensor) else indices, np.int64)
-        return uniforms(self.seed, epoch, places[:, None], view, np.arange(numbers)[None])
+        return uniforms(self.seed, epoch, places[:, None], view, np.arange(numbers))
 
-    def _boxes(self, indices: Indices, epoch: int, height: int, width: int) -> list[NDArray[np.int64]]:
-        return [
-            crop_boxes(self._draws(indices, epoch, view, CROP_DRAWS), height, width, settings.crop_scale)
-            for view, settings in enumerate((self.views.view1, self.views.view2))
-        ]
+    def _boxes(self, indices: Indices, epoch: int, height: int, width: int) -> NDArray[np.int64]:
+        """Where both views lie, ``[2, B, 4]``."""
+        draws = self._draws(indices, epoch, np.arange(2)[:, None, None], CROP_DRAWS)
+        scales = np.array([self.views.view1.crop_scale, self.views.view2.crop_scale])
+        boxes = crop_boxes(draws.reshape(-1, CROP_DRAWS), height, width, scales.repeat(draws.shape[1], axis=0))
+        return boxes.reshape(2, -1, 4)
 
 
 class EvalTransform:
@@ -204,9 +237,18 @@ def _as_float(images: Tensor) -> Tensor:
     raise UsageError(f"images are {images.dtype}, expected uint8, or float in 0..1")
 
 
-def _chosen(mask: NDArray[np.bool_], device: torch.device) -> Tensor:
-    return _on_device(np.flatnonzero(mask), device)
+def _empty(shape: Sequence[int], device: torch.device) -> Tensor:
+    if device.type == "cpu":  # numpy asks for huge pages: a fresh batch costs a tenth of torch's page faults
+        return torch.from_numpy(np.empty(shape, np.float32))
+    return torch.empty(*shape, device=device)
 
 
-def _on_device(positions: NDArray[np.int64], device: torch.device) -> Tensor:
-    return torch.from_numpy(positions).to(device, non_blocking=True)
+def _apply(images: Tensor, change: photometric.Operation, rows: NDArray[np.int64], amounts: NDArray[Any]) -> None:
+    """``change`` some rows of ``images`` in place, by their amounts."""
+    if len(rows) == len(images):
+        change(images, amounts)
+        return
+    rows_on_device = torch.from_numpy(rows).to(images.device, non_blocking=True)
+    part = images.index_select(0, rows_on_device)
+    change(part, amounts)
+    images.index_copy_(0, rows_on_device, part)

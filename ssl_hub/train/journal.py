@@ -78,6 +78,8 @@ class Journal:
             **self._monitor.read(report, job.trainer.siamese.predictor),
         }
         self._read_at = now
+        if job.loader.bad is not None:
+            reading["bad_images"] = len(job.loader.bad)  # that this process met since it started
         if self.collapsed and not collapsed_before:
             self.console.say(
                 f"warning: step {step}: features have collapsed (std {reading['feature_std']:.2g}, healthy"
@@ -89,11 +91,12 @@ class Journal:
         job, facts = self._job, self._job.facts
         recipe, batch = job.recipe, facts["batch_size"]
         where = "decoded once" if facts["resident"] else f"decoded by {recipe.runtime.workers} workers"
+        images = "a stream" if facts["images"] is None else f"{facts['images']} images"
         if facts["warning"]:
             self.console.say(f"warning: {facts['warning']}")
         self.console.say(
             f"{recipe.name}: {recipe.summary}\n"
-            f"  data    {recipe.data.name} ({recipe.data.pretrain_split}), {facts['images']} images, {where}\n"
+            f"  data    {recipe.data.name} ({recipe.data.pretrain_split}), {images}, {where}\n"
             f"  batch   {batch['total']} = {batch['per_process']} x {facts['processes']} process(es)"
             f" x {batch['accumulation']} accumulation\n"
             f"  lr      {facts['learning_rate']['factors']}\n"

@@ -78,6 +78,9 @@ def pretrain(
                 journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
                 raise Interrupted
     journal.close()
+    bad = job.bad_images()
+    if bad:
+        journal.console.say(f"{len(bad)} images could not be read and were stood in for: {'; '.join(bad)}")
 
     if accelerator.is_main_process:
         save_release(folder, trainer.siamese, chosen, collapsed=journal.collapsed)

@@ -11,13 +11,17 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import nn
 
 from ssl_hub.atomic import sweep
 from ssl_hub.codec import changes, flat, to_dict
 from ssl_hub.config import Recipe
-from ssl_hub.data.loaders import TrainLoader
+from ssl_hub.data.bad_images import skipping
+from ssl_hub.data.loaders import Loader, TrainLoader
+from ssl_hub.data.shards import open_shards
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.streams import StreamLoader, steps_per_epoch
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from ssl_hub.model.release import read_recipe, write_recipe
@@ -37,7 +41,7 @@ class Job:
     recipe: Recipe
     folder: Path
     accelerator: Accelerator
-    loader: TrainLoader
+    loader: Loader
     trainer: Trainer
     facts: dict[str, Any]
     resumed: bool
@@ -69,12 +73,17 @@ class Job:
         """Whether this is the end of an epoch whose number ``every`` (0: none) divides."""
         return every > 0 and self.at_epoch_end and self.epoch % every == 0
 
+    def bad_images(self) -> list[str]:
+        """What was wrong with each unreadable image that any process met since the start. Collective."""
+        mine = [] if self.loader.bad is None else list(self.loader.bad.found.values())
+        return sorted(set(gather_object(mine)))
+
     def save(self) -> None:
         """Write a checkpoint of this step. Collective over processes."""
         runtime = self.recipe.runtime
         checkpoint.save(
             self.folder / run.CHECKPOINTS,
-            self.trainer.state_dict(),
+            {**self.trainer.state_dict(), "data": gather_object([self.loader.state()])},
             self.accelerator,
             keep=runtime.keep_checkpoints,
             permanent=self.epoch_is(runtime.keep_every_epochs),
@@ -89,28 +98,11 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
     run.claim(folder, resume=resume, overwrite=overwrite)
     if resume:
         _refuse_changes(folder, recipe, allow_change)
-    source = open_source(
-        recipe.data.name,
-        recipe.data.pretrain_split,
-        image_column=recipe.data.image_column,
-        label_column=recipe.data.label_column,
-    )
     launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
     schedule = recipe.train
-    loader = TrainLoader(
-        source,
-        TwoViews(recipe.views, seed=schedule.seed),
-        batch_size=schedule.batch_size,
-        accumulation=schedule.accumulation,
-        rank=accelerator.process_index,
-        world=accelerator.num_processes,
-        seed=schedule.seed,
-        device=accelerator.device,
-        workers=recipe.runtime.workers,
-        channels_last=recipe.runtime.channels_last,
-    )
+    loader, images = _open_loader(recipe, accelerator)
     total_steps = schedule.epochs * loader.steps_per_epoch
     total_steps = total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)
     if total_steps < 1:
@@ -143,7 +135,7 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         },
         "learning_rate": {"value": lr, "factors": lr_in_words},
         "steps": total_steps,
-        "images": len(source),
+        "images": images,
         "resident": loader.resident,
         "device": str(accelerator.device),
         "precision": accelerator.mixed_precision,
@@ -166,8 +158,36 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
     plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
     accelerator.init_trackers("ssl_hub", config=plain)
     if resume:
-        _load_newest(folder, trainer, accelerator)
+        _load_newest(folder, trainer, loader, accelerator)
     return Job(recipe, folder, accelerator, loader, trainer, facts, resume)
+
+
+def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int | None]:
+    """Where this process's views come from, and the number of images that they are of (None where unknown)."""
+    data, schedule = recipe.data, recipe.train
+    views = TwoViews(recipe.views, seed=schedule.seed)
+    settings: dict[str, Any] = {
+        "batch_size": schedule.batch_size,
+        "accumulation": schedule.accumulation,
+        "rank": accelerator.process_index,
+        "world": accelerator.num_processes,
+        "seed": schedule.seed,
+        "device": accelerator.device,
+        "workers": recipe.runtime.workers,
+        "channels_last": recipe.runtime.channels_last,
+    }
+    max_bad_images = data.max_bad_images if data.on_bad_image == "skip" else None
+    if data.stream:
+        shards = open_shards(data.name, data.pretrain_split, image_column=data.image_column)
+        steps = steps_per_epoch(
+            shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
+        )
+        settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images}
+        return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images
+    source = open_source(data.name, data.pretrain_split, image_column=data.image_column, label_column=data.label_column)
+    if max_bad_images is not None:
+        source = skipping(source, max_bad_images)
+    return TrainLoader(source, views, **settings), len(source)
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:
@@ -198,12 +218,20 @@ def _refuse_changes(folder: Path, recipe: Recipe, allowed: Sequence[str]) -> Non
         )
 
 
-def _load_newest(folder: Path, trainer: Trainer, accelerator: Accelerator) -> None:
+def _load_newest(folder: Path, trainer: Trainer, loader: Loader, accelerator: Accelerator) -> None:
     saved = checkpoint.existing(folder / run.CHECKPOINTS)
     if not saved:
         return  # stopped before its first checkpoint: it starts again
     state = checkpoint.load(saved[-1])
     trainer.load_state_dict(state)
+    places = state.get("data", [])
+    if any(places):  # of a stream, where each process reads its own part
+        if len(places) != accelerator.num_processes:
+            raise UsageError(
+                f"the stream was read by {len(places)} processes and now by {accelerator.num_processes}, which have no "
+                f"place in it to go on from; resume on {len(places)}"
+            )
+        loader.load_state(places[accelerator.process_index])
     # On another number of processes the streams are not those of before: they matter for dropout and drop-path alone.
     if len(state["random"]) == accelerator.num_processes:
         checkpoint.set_random_state(state["random"][accelerator.process_index], accelerator.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -107,15 +108,16 @@ class Trainer:
         """Clip if asked and step; the gradients' norm before clipping, and whether the step was skipped."""
         self.accelerator.unscale_gradients(self.optimizer)
         gradients = [p.grad for p in self._trained if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
-        finite = bool(torch.isfinite(norm))  # the same on all processes: gradients were reduced
+        total = nn.utils.get_total_norm(gradients)
+        norm = float(total)  # the step's one wait for the device; the same on all processes: gradients were reduced
+        finite = math.isfinite(norm)
         if finite and self.optim.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(self._trained, self.optim.clip_norm, norm)
+            nn.utils.clip_grads_with_norm_(self._trained, self.optim.clip_norm, total)
         scaler = self.accelerator.scaler
         if not finite and scaler is None:
-            return float(norm), True
+            return norm, True
         self.optimizer.step()  # with a scaler: skips itself where it found infinities, and lowers the scale
-        return float(norm), bool(self.optimizer.step_was_skipped) if scaler is not None else False
+        return norm, bool(self.optimizer.step_was_skipped) if scaler is not None else False
 
     def _count_skip(self) -> None:
         self._skipped_in_a_row += 1

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ssl_hub.config import Data, Expected, Optim, Part, Projector, Recipe, Train, View, Views
+from ssl_hub.config import Data, Expected, Optim, Part, Projector, Recipe, Train
+from ssl_hub.zoo import view_presets
 from ssl_hub.zoo.small_images import LONG_TABLE, recipes_for
-
-VIEW = View(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, blur=0.0)
-VIEWS = Views(size=32, view1=VIEW, view2=VIEW, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
-SIMSIAM_VIEW = replace(VIEW, crop_scale=(0.2, 1.0))
 
 PUBLISHED = {
     ("byol-linear", 100): (84.49, 0.20, LONG_TABLE),
@@ -67,7 +64,7 @@ def relatives(base: Recipe) -> list[Recipe]:
             predictor=Part("mlp", hidden_width=512),
             target=Part("stopgrad"),
             loss=Part("cosine", symmetrised=True, scale=0.5),
-            views=replace(VIEWS, view1=SIMSIAM_VIEW, view2=SIMSIAM_VIEW),
+            views=view_presets.SIMSIAM_32,
             optim=Optim(
                 name="sgd",
                 lr=0.03,
@@ -95,7 +92,7 @@ def recipes() -> list[Recipe]:
         "cifar10",
         "CIFAR-10",
         backbone="resnet18_cifar",
-        views=VIEWS,
+        views=view_presets.SMALL_32,
         data=Data(name="uoft-cs/cifar10"),
         published=PUBLISHED,
         notes=(),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Recipe, Runtime, Train, View, Views
+from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Recipe, Runtime, Train
+from ssl_hub.zoo import view_presets
 
 TIAN = "Tian et al. 2021 (arXiv 2102.06810), ImageNet table"
 TIAN_TEXT = "Tian et al. 2021 (arXiv 2102.06810), section 3, in the text"
@@ -17,12 +18,6 @@ CHEN = "Chen and He 2021 (arXiv 2011.10566), table 4"
 
 DATA = Data(name="ILSVRC/imagenet-1k", test_split="validation")
 RUNTIME = Runtime(knn_every_epochs=10, log_every_steps=50, channels_last=True)
-
-# Grill et al. 2020, appendix B: view 1 always blurred, view 2 rarely blurred and sometimes solarised.
-BYOL_VIEWS = Views(size=224, view1=View(blur=1.0, solarise=0.0), view2=View(blur=0.1, solarise=0.2))
-# Chen and He 2021, section 3 and its MoCo v2 augmentation: both views alike.
-SIMSIAM_VIEW = View(crop_scale=(0.2, 1.0), saturation=0.4, blur=0.5)
-SIMSIAM_VIEWS = Views(size=224, view1=SIMSIAM_VIEW, view2=SIMSIAM_VIEW)
 
 PREDICTORS = {
     "byol": Part("mlp", hidden_width=4096),
@@ -60,7 +55,7 @@ def byol(method: str, epochs: int) -> Recipe:
         backbone=Backbone(name="resnet50"),
         projector=Projector(layers=2, hidden_width=4096, output_width=256),
         predictor=PREDICTORS[method],
-        views=BYOL_VIEWS,
+        views=view_presets.BYOL,
         data=DATA,
         runtime=RUNTIME,
         expected=expected(*PUBLISHED[method, epochs], TIAN),
@@ -113,7 +108,7 @@ def simsiam() -> list[Recipe]:
         predictor=Part("mlp", hidden_width=512),
         target=Part("stopgrad"),
         loss=Part("cosine", symmetrised=True, scale=0.5),
-        views=SIMSIAM_VIEWS,
+        views=view_presets.SIMSIAM,
         data=DATA,
         optim=Optim(
             name="sgd",

@@ -13,7 +13,7 @@ from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Rec
 
 EPOCHS = (100, 300, 500)
 METHODS = {
-    "byol": ("BYOL with a two-layer predictor", Part("mlp", hidden_width=512, norm_affine=False)),
+    "byol": ("BYOL with a two-layer predictor", Part("mlp", hidden_width=512, norm_affine=False, bias=False)),
     "byol-linear": ("BYOL with a linear predictor trained by the loss", Part("linear", bias=False)),
     "byol-symmetric": ("BYOL with a symmetric linear predictor", Part("symmetric", layers=1, bias=False)),
     "directpred": ("DirectPred, set at every step", Part("direct", rho=0.3, eps=0.1, freq=1)),

@@ -5,10 +5,9 @@ accelerate launch recipes/train.py directpred-r18-stl10-100ep --data PATH_OR_HUB
 
 from __future__ import annotations
 
-from ssl_hub.config import Data, Recipe, View, Views
+from ssl_hub.config import Data, Recipe
+from ssl_hub.zoo import view_presets
 from ssl_hub.zoo.small_images import LINEAR_PREDICTOR_TABLE, LONG_TABLE, recipes_for
-
-VIEW = View(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)  # kernel 9 at 96 px
 
 PUBLISHED = {
     ("byol", 100): (78.85, 0.25, LINEAR_PREDICTOR_TABLE),
@@ -30,7 +29,7 @@ def recipes() -> list[Recipe]:
         "stl10",
         "STL-10",
         backbone="resnet18",
-        views=Views(size=96, view1=VIEW, view2=VIEW),
+        views=view_presets.SMALL_96,
         data=Data(name="jxie/stl10", pretrain_split="train+unlabeled"),
         published=PUBLISHED,
         notes=("Images are normalised with ImageNet's mean and standard deviation; the paper names none.",),

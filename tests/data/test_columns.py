@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from datasets.exceptions import DatasetNotFoundError
 from PIL import Image as PILImage
 
 from ssl_hub.data.columns import table_source
@@ -155,7 +156,7 @@ def test_bad_rows_are_named() -> None:
 
 def test_hub_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
     data = DatasetDict(train=rows([0, 1], ["ant", "bee"]), validation=rows([1], ["ant", "bee"]))
-    monkeypatch.setattr("datasets.load_dataset", lambda name: data)
+    monkeypatch.setattr("datasets.load_dataset", lambda path, name, revision: data)
     source = open_source("owner/tiny", "test")
     assert (source.name, source.split, len(source), source.classes) == ("owner/tiny", "validation", 1, ("ant", "bee"))
     both = open_source("owner/tiny", "train+validation")
@@ -163,13 +164,63 @@ def test_hub_datasets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "cause", [ValueError("Config name is missing.\nPick one"), FileNotFoundError("gone"), RuntimeError("script")]
+    ("address", "expected"),
+    [
+        ("owner/tiny", ("owner/tiny", None, None)),
+        ("owner/tiny:large", ("owner/tiny", "large", None)),
+        ("owner/tiny@refs/pr/1", ("owner/tiny", None, "refs/pr/1")),
+        ("tiny:a-b@v1.0", ("tiny", "a-b", "v1.0")),
+    ],
 )
-def test_why_a_hub_dataset_does_not_load(monkeypatch: pytest.MonkeyPatch, cause: Exception) -> None:
-    def fail(name: str) -> None:
+def test_configurations_and_revisions(
+    monkeypatch: pytest.MonkeyPatch, address: str, expected: tuple[str, str | None, str | None]
+) -> None:
+    asked = []
+
+    def load(path: str, name: str | None, revision: str | None) -> DatasetDict:
+        asked.append((path, name, revision))
+        return DatasetDict(train=rows([0, 1, 0, 1], ["ant", "bee"]))
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    source = open_source(address, "train[50%:]")
+    assert asked == [expected]
+    assert (source.name, source.split, len(source)) == (address, "train[50%:]", 2)
+
+
+@pytest.mark.parametrize(
+    ("cause", "text"),
+    [
+        (FileNotFoundError("gone"), "gone"),
+        (RuntimeError("Dataset scripts are no longer supported\nmore"), "Dataset scripts are no longer supported"),
+        (
+            ValueError("Config name is missing.\nPlease pick one among the available configs: ['a', 'b']\nExample"),
+            "Config name is missing. Please pick one among the available configs: ['a', 'b']; name a configuration as "
+            "in owner/name:config",
+        ),
+        (
+            DatasetNotFoundError("Dataset 'owner/tiny' is a gated dataset on the Hub. You must be authenticated."),
+            "You must be authenticated; accept its terms on its page and log in with `hf auth login`",
+        ),
+        (
+            DatasetNotFoundError("Dataset 'owner/tiny' doesn't exist on the Hub or cannot be accessed."),
+            "cannot be accessed; check the name; if it is private, log in with `hf auth login`",
+        ),
+        (
+            ConnectionError("Couldn't reach 'owner/tiny' on the Hub (OfflineModeIsEnabled)"),
+            "the cache lacks it and HF_HUB_OFFLINE is set: unset that, or give a local folder",
+        ),
+        (
+            ConnectionError("Couldn't reach 'owner/tiny' on the Hub (LocalEntryNotFoundError)"),
+            "the cache lacks it and the Hub cannot be reached: give a local folder",
+        ),
+    ],
+)
+def test_why_a_hub_dataset_does_not_load(monkeypatch: pytest.MonkeyPatch, cause: Exception, text: str) -> None:
+    def fail(path: str, name: str | None, revision: str | None) -> None:
         raise cause
 
     monkeypatch.setattr("datasets.load_dataset", fail)
     with pytest.raises(UsageError) as error:
         open_source("owner/tiny", "train")
-    assert str(error.value).endswith(f"no Hub dataset that loads: {str(cause).splitlines()[0]}")
+    assert "no path that exists, and no Hub dataset that loads: " in str(error.value)
+    assert str(error.value).endswith(text) and "\n" not in str(error.value)

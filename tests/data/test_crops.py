@@ -9,6 +9,13 @@ from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.draws import uniforms
 
 
+def pil_cut(pixels: np.ndarray, box: np.ndarray, size: int) -> np.ndarray:
+    """What torchvision's RandomResizedCrop does to a PIL image."""
+    top, left, height, width = box.tolist()
+    crop = Image.fromarray(pixels).crop((left, top, left + width, top + height))
+    return np.asarray(crop.resize((size, size), Image.Resampling.BILINEAR))
+
+
 def draws(count: int) -> np.ndarray:
     return uniforms(0, np.arange(count)[:, None], np.arange(CROP_DRAWS)[None])
 
@@ -52,8 +59,26 @@ def test_batch_equals_pil(height: int, width: int, size: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, height, width, 3), dtype=np.uint8)
     boxes = crop_boxes(draws(12), height, width, (0.08, 1.0))
     batch = cut_batch(torch.from_numpy(pixels).permute(0, 3, 1, 2).float(), boxes, size).permute(0, 2, 3, 1).numpy()
-    one_by_one = np.stack([cut(Image.fromarray(p), box, size) for p, box in zip(pixels, boxes, strict=True)])
-    assert np.abs(batch - one_by_one).max() <= 1.02  # grey levels; PIL rounds after each of its two passes
+    pil = np.stack([pil_cut(p, box, size) for p, box in zip(pixels, boxes, strict=True)])
+    assert np.abs(batch - pil).max() <= 1.02  # grey levels; PIL rounds after each of its two passes
+
+
+@pytest.mark.parametrize(("height", "width", "size"), [(32, 32, 32), (40, 56, 24), (17, 23, 32), (300, 200, 64)])
+@pytest.mark.parametrize("scale", [(0.08, 1.0), (1.0, 1.0)])
+def test_one_image_equals_pil(height: int, width: int, size: int, scale: tuple[float, float]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (12, height, width, 3), dtype=np.uint8)
+    for image, box in zip(pixels, crop_boxes(draws(12), height, width, scale), strict=True):
+        expected = pil_cut(image, box, size).astype(int)
+        for ours in (cut(image, box, size), cut(Image.fromarray(image), box, size)):
+            assert ours.shape == (size, size, 3) and ours.dtype == np.uint8 and ours.flags.c_contiguous
+            assert np.abs(ours - expected).max() <= 1
+
+
+def test_scales_may_differ_by_row() -> None:
+    scales = np.array([[0.08, 0.2], [0.5, 1.0]]).repeat(10, axis=0)
+    together = crop_boxes(draws(20), 60, 80, scales)
+    assert together[:10].tolist() == crop_boxes(draws(20)[:10], 60, 80, (0.08, 0.2)).tolist()
+    assert together[10:].tolist() == crop_boxes(draws(20)[10:], 60, 80, (0.5, 1.0)).tolist()
 
 
 def test_nothing_from_outside_the_box() -> None:

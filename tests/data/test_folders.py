@@ -25,7 +25,8 @@ def test_class_folders_without_splits(tmp_path: Path) -> None:
     assert source.labels.dtype == np.int64
     assert source.image(0).getpixel((0, 0)) == (0, 0, 0)
     assert source.image(2).getpixel((0, 0)) == (200, 0, 0)
-    with pytest.raises(UsageError, match=r"no split folders.*no split 'test'; lay it out as .*/train/<class>/ and"):
+    text = r"no split folders.*no split 'test'; lay it out as .*/train/<class>/ and .*, or ask for 'train' to get all"
+    with pytest.raises(UsageError, match=text):
         open_source(str(tmp_path), "test")
 
 
@@ -79,6 +80,11 @@ def test_flat_folder_is_unlabelled(tmp_path: Path) -> None:
     fill(tmp_path, "b.png", "a.png", "c.tiff")
     source = open_source(str(tmp_path), "train")
     assert len(source) == 3 and source.classes is None and source.labels is None
+    with pytest.raises(
+        UsageError,
+        match=r"is a flat folder of 3 unlabelled images, all of it split 'train': there is no split 'validation'$",
+    ):
+        open_source(str(tmp_path), "validation")
 
 
 def test_hidden_and_other_files_are_ignored(tmp_path: Path) -> None:

@@ -42,7 +42,24 @@ def test_registered_names_win_over_paths(tmp_path: Path, monkeypatch: pytest.Mon
         open_source("./digits", "train")
 
 
-@pytest.mark.parametrize("split", ["", "train+", "+test"])
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [("[:10%]", slice(0, 130)), ("[90%:]", slice(1167, None)), ("[25%:50%:100]", slice(324, 648, 100)),
+     ("[-5:]", slice(-5, None)), ("[::500]", slice(None, None, 500))],
+)  # fmt: skip
+def test_parts_of_a_split(bounds: str, expected: slice) -> None:
+    whole, part = open_source("digits", "train"), open_source("digits", f"train{bounds}")
+    assert len(whole) == 1297 and part.split == f"train{bounds}"
+    assert part.labels is not None and part.labels.tolist() == whole.labels[expected].tolist()  # type: ignore[index]
+
+
+@pytest.mark.parametrize("split", ["train[10]", "train[:10", "train[a:]", "train[:5]x"])
+def test_what_is_no_part(split: str) -> None:
+    with pytest.raises(UsageError, match=r"is no slice, as in 'train\[:5000\]', 'train\[:10%\]' or"):
+        open_source("digits", split)
+
+
+@pytest.mark.parametrize("split", ["", "train+", "+test", "train@", "@list.txt", "[:5]"])
 def test_split_names_must_be_names(split: str) -> None:
     with pytest.raises(UsageError, match=r"is not a name or names joined by '\+'"):
         open_source("digits", split)

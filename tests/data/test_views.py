@@ -211,3 +211,12 @@ def test_evaluation_settings_are_checked() -> None:
         eval_transform(size=16, crop_pct=87.5, **UNIT)
     with pytest.raises(UsageError, match="interpolation is 'lanczos', expected 'bilinear' or 'bicubic'"):
         eval_transform(size=16, interpolation="lanczos", **UNIT)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2**14, 2**30], ids=["one by one", "a few", "all at once"])
+def test_how_many_go_through_together_changes_nothing(chunk_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, view = noise(20), replace(STRONG, blur_sigma=(0.1, 2.0))
+    expected = two_views(view, view)(images, range(20), 1)
+    monkeypatch.setattr("ssl_hub.data.views._CHUNK_BYTES", chunk_bytes)
+    for whole, chunked in zip(expected, two_views(view, view)(images, range(20), 1), strict=True):
+        assert (whole - chunked).abs().max() < 1e-6

@@ -128,6 +128,17 @@ def test_data_that_cannot_be_probed_is_said_and_loses_nothing(tmp_path):
     assert ssl_hub.load(folder)(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 
 
+def test_a_flat_folder_trains_and_is_told_why_it_is_not_probed(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    for i in range(8):
+        Image.effect_noise((16, 16), 20 * i + 20).convert("RGB").save(tmp_path / "photos" / f"{i}.png")
+    small = {**QUICK, "train.batch_size": 4, "data.test_split": "validation"}
+    ssl_hub.pretrain("byol-digits", data=str(tmp_path / "photos"), output=tmp_path / "r", overrides=small)
+    told = capsys.readouterr().err
+    assert "photos is a flat folder of 8 unlabelled images, all of it split 'train': there is no split 'valid" in told
+    assert "lay it out" not in told and "--data DATA_WITH_LABELS" in told
+
+
 def test_data_share_is_a_share(tmp_path):
     folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
     assert all(0 < record["data_share"] < 1 for record in read_metrics(folder))

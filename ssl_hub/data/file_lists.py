@@ -1,0 +1,89 @@
+"""File lists: text files that name the images of a subset, such as SimCLR's 1 % and 10 % of ImageNet's labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ssl_hub.data.images import Source
+from ssl_hub.errors import UsageError
+
+_SHOWN = 5  # names in one error line
+_AMBIGUOUS = -1
+
+# Tables of ImageNet append the WordNet id to the file's name: n01440764_10026_n01440764.JPEG.
+_APPENDED_WORDNET_ID = re.compile(r"_n\d{8}(\.\w+)$")
+
+
+def listed(source: Source, file: Path) -> Source:
+    """The images of ``source`` that a text file names, one a line, in the source's order.
+
+    A line is a file's name (``n01440764_10026.JPEG``) or as much of its path as tells it from others
+    (``n01440764/n01440764_10026.JPEG``). Empty lines and those that start with ``#`` do not count.
+
+    Raises :class:`UsageError` with counts and the first names where the list cannot be read, names an image twice or
+    one that the source lacks, or where several images bear a name.
+    """
+    wanted = _lines(file)
+    where = f"split {source.split!r} of {source.name}"
+    names = source.names()
+    if names is None:
+        raise UsageError(f"{where} has no file names, which the file list {file} needs")
+    places = _places(names, set(wanted))
+    unknown = [line for line in wanted if line not in places]
+    if unknown:
+        raise UsageError(
+            f"file list {file} names {len(wanted)} images, {len(unknown)} of which are not in {where}: "
+            f"{_first(unknown)}; {where} has {len(names)} images: {_first(names)}"
+        )
+    ambiguous = [line for line in wanted if places[line] == _AMBIGUOUS]
+    if ambiguous:
+        raise UsageError(
+            f"{len(ambiguous)} names in file list {file} are those of several images of {where}: {_first(ambiguous)}; "
+            "write them with their folders, as in class/name"
+        )
+    chosen = _distinct([places[line] for line in wanted], wanted, file)
+    part = source.subset(chosen)
+    part.split = f"{source.split}@{file.name}"
+    return part
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in file.expanduser().read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        cause = error.strerror if isinstance(error, OSError) else "not a text file"
+        raise UsageError(
+            f"file list {file} cannot be read ({cause}); give a text file with an image's name a line"
+        ) from None
+    wanted = [line for line in lines if line and not line.startswith("#")]
+    if not wanted:
+        raise UsageError(f"file list {file} is empty; expected an image's name a line")
+    return wanted
+
+
+def _places(names: Sequence[str], wanted: Set[str]) -> Mapping[str, int]:
+    """Where in ``names`` each of ``wanted`` is that is a name or the end of a path; -1 where it is that of several."""
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        for variant in {name, _APPENDED_WORDNET_ID.sub(r"\1", name)}:
+            parts = variant.split("/")
+            for end in {"/".join(parts[start:]) for start in range(len(parts))} & wanted:
+                places[end] = place if places.get(end, place) == place else _AMBIGUOUS
+    return places
+
+
+def _distinct(chosen: list[int], wanted: list[str], file: Path) -> NDArray[np.int64]:
+    positions, first, counts = np.unique(np.array(chosen, np.int64), return_index=True, return_counts=True)
+    if (counts > 1).any():
+        twice = [wanted[i] for i in first[counts > 1]]
+        raise UsageError(f"file list {file} names {len(twice)} images more than once: {_first(twice)}")
+    return positions
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -1,0 +1,203 @@
+"""Training on data that is read from front to back: an endless, shuffled order that ranks share and a resume finds.
+
+A *lap* is one pass over all shards, in an order drawn for the lap. Whole shards go round the ranks; those that are left
+over when the ranks do not divide their number are read by all ranks, each of which takes every so many-th image. So
+over all ranks each lap has each image once, whatever the ranks do by way of steps. A rank reads its part of a lap
+window by window and shuffles within each; workers only decode, so their number changes nothing.
+
+Views are drawn by lap, shard and place in the shard, so they are the same whoever reads the image and when.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+import torch
+
+from ssl_hub.data.bad_images import BadImages
+from ssl_hub.data.draws import permutation
+from ssl_hub.data.loaders import Crops, Pair, share_of_batch, views_of_crops
+from ssl_hub.data.shards import Shards
+from ssl_hub.data.views import TwoViews
+from ssl_hub.data.workers import StreamBatches, data_loader, unwrapped, useful_workers
+from ssl_hub.errors import UsageError
+
+Key = tuple[int, str, bytes | str]  # an image's index, name and file: what a worker gets
+
+_SHARD_ORDER, _WINDOW_ORDER = 2, 3  # set these permutations' hashes apart from each other and from an epoch's
+_LAP_BITS, _SHARD_BITS, _PLACE_BITS = 15, 20, 28  # of an image's index
+
+
+class Cursor(NamedTuple):
+    """A place in a rank's order: the window that is open, and how many of its images have been taken.
+
+    The window starts at image ``place`` of the lap's ``turn``-th shard.
+    """
+
+    lap: int = 0
+    turn: int = 0
+    place: int = 0
+    taken: int = 0
+
+
+class StreamOrder:
+    """The endless order of one rank's images, by (seed, rank, world, window) alone.
+
+    Raises :class:`UsageError` where a lap has fewer than ``at_least`` images for the rank.
+    """
+
+    def __init__(self, shards: Shards, *, seed: int, rank: int, world: int, window: int, at_least: int = 1) -> None:
+        if window < 1:
+            raise UsageError(f"data.shuffle_buffer is {window}, expected at least 1 image")
+        self.shards, self.seed, self.rank, self.world, self.window = shards, seed, rank, world, window
+        self.at_least = at_least
+
+    def after(self, cursor: Cursor) -> Iterator[tuple[Key, Cursor]]:
+        """Images from ``cursor`` on, each with the cursor that follows it."""
+        while True:
+            count = 0
+            for opened, window in self._windows(cursor):
+                order = permutation(len(window), self.seed, *opened[:3], _WINDOW_ORDER)
+                taken = cursor.taken if opened[:3] == cursor[:3] else 0
+                for number in range(taken, len(window)):
+                    yield window[order[number]], opened._replace(taken=number + 1)
+                count += len(window)
+            if count < self.at_least and cursor[1:] == (0, 0, 0):
+                raise UsageError(
+                    f"a process reads {count} images in one pass over the stream and needs at least {self.at_least}; "
+                    "lower train.batch_size or start fewer processes"
+                )
+            cursor = Cursor(cursor.lap + 1)
+
+    def _windows(self, start: Cursor) -> Iterator[tuple[Cursor, list[Key]]]:
+        """What is left of a lap from the window at ``start`` on, in windows, each with where it starts."""
+        images = self._lap(start)
+        while head := next(images, None):
+            at, first = head
+            yield at, [first, *(key for _, key in islice(images, self.window - 1))]
+
+    def _lap(self, start: Cursor) -> Iterator[tuple[Cursor, Key]]:
+        """This rank's images of a lap from ``start`` on, each with its own place."""
+        order = permutation(len(self.shards), self.seed, start.lap, _SHARD_ORDER)
+        whole = len(order) - len(order) % self.world
+        for turn in range(start.turn, len(order)):
+            is_shared = turn >= whole
+            if not is_shared and turn % self.world != self.rank:
+                continue
+            shard, begin = int(order[turn]), start.place if turn == start.turn else 0
+            for place, image in enumerate(self.shards.read(shard, begin), begin):
+                if not is_shared or (place + turn) % self.world == self.rank:
+                    yield Cursor(start.lap, turn, place), (index_of(start.lap, shard, place), *image)
+
+
+def index_of(lap: int, shard: int, place: int) -> int:
+    """One number for an image of a lap, which its views are drawn by."""
+    if shard >> _SHARD_BITS or place >> _PLACE_BITS:
+        raise UsageError(f"image {place} of shard {shard}: a stream has at most 2^20 shards of at most 2^28 images")
+    return (lap % 2**_LAP_BITS << _SHARD_BITS | shard) << _PLACE_BITS | place
+
+
+def steps_per_epoch(images: int | None, batch_size: int, *, epochs: int, max_steps: int | None) -> int:
+    """Steps that are called an epoch of a stream: those of one lap or, where its length is not known, of the run's.
+
+    ``max_steps`` then has to say how long the run is; it is shared out over ``epochs``, so that what goes by epochs
+    (warm-up, kNN, checkpoints) goes by the same shares of the run. Raises :class:`UsageError` where it is missing, and
+    where a lap does not fill a batch.
+    """
+    if images is None:
+        if max_steps is None:
+            raise UsageError(
+                "the stream does not say how many images it has, so train.epochs has no meaning; set train.max_steps, "
+                "for example train.max_steps=100000"
+            )
+        return max(-(-max_steps // max(epochs, 1)), 1)
+    if images < batch_size:
+        raise UsageError(
+            f"batch_size {batch_size} is larger than the {images} images of the stream; "
+            f"set train.batch_size to at most {images}"
+        )
+    return images // batch_size
+
+
+class StreamLoader:
+    """Micro-batches of one rank from a stream, as :class:`~ssl_hub.data.loaders.Loader`.
+
+    The order has no end and batches do not stop at a lap's, so every batch is full and every rank takes as many steps
+    as it is asked for; ``steps_per_epoch`` only says what is called an epoch. With ``max_bad_images``, up to so many
+    unreadable images are stood in for; None makes the first an error.
+    """
+
+    resident = False
+
+    def __init__(
+        self,
+        shards: Shards,
+        views: TwoViews,
+        *,
+        steps_per_epoch: int,
+        batch_size: int,
+        accumulation: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        seed: int,
+        device: torch.device | str,
+        workers: int = 8,
+        channels_last: bool = False,
+        shuffle_buffer: int = 4096,
+        max_bad_images: int | None = None,
+    ) -> None:
+        self.micro_batch_size = share_of_batch(batch_size, world, accumulation)
+        self.steps_per_epoch = steps_per_epoch
+        self.accumulation = accumulation
+        self.bad = None if max_bad_images is None else BadImages(max_bad_images)
+        self.views = views
+        self.device = torch.device(device)
+        self._workers = useful_workers(workers, steps_per_epoch * accumulation)
+        self.order = StreamOrder(
+            shards, seed=seed, rank=rank, world=world, window=shuffle_buffer, at_least=self.micro_batch_size
+        )
+        self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self._cursor = Cursor()
+        self._batches: Iterator[tuple[Pair, Cursor]] | None = None
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
+        """The next ``steps_per_epoch - start_step`` steps, from where the last one ended."""
+        if self._batches is None:
+            self._batches = self._from_cursor()
+        for _ in range(start_step, self.steps_per_epoch):
+            step = self._step(self._batches)
+            yield step
+            for _ in step:  # what the caller left of this step
+                pass
+
+    def state(self) -> list[int]:
+        """Where the steps taken end in this rank's order."""
+        return list(self._cursor)
+
+    def load_state(self, state: list[int]) -> None:
+        self._cursor, self._batches = Cursor(*state), None
+
+    def _step(self, batches: Iterator[tuple[Pair, Cursor]]) -> Iterator[Pair]:
+        for pair, cursor in islice(batches, self.accumulation):
+            self._cursor = cursor
+            yield pair
+
+    def _from_cursor(self) -> Iterator[tuple[Pair, Cursor]]:
+        # Workers are ahead of training, so each batch's cursor waits here until the batch has come back.
+        ends: deque[Cursor] = deque()
+        keys = _batched(self.order.after(self._cursor), self.micro_batch_size, ends.append)
+        batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True)
+        loader = data_loader(batches, keys, self._workers, self.device, persistent=False)
+        finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
+        return ((finish(crops, indices), ends.popleft()) for crops, indices in unwrapped(loader, self.bad))
+
+
+def _batched(images: Iterator[tuple[Key, Cursor]], size: int, ended: Callable[[Cursor], None]) -> Iterator[list[Key]]:
+    while True:
+        batch = list(islice(images, size))
+        ended(batch[-1][1])
+        yield [key for key, _ in batch]

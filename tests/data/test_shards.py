@@ -1,0 +1,145 @@
+"""Shards: what is a stream, which files and images belong to it, and what is said where none do."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import ClassLabel, Dataset, Features, Image, Value
+
+from ssl_hub.data.decoding import decode
+from ssl_hub.data.shards import Shards, open_shards
+from ssl_hub.errors import UsageError
+from tests.data.encoded import png, write_tar
+
+
+def values(shards: Shards, start: int = 0) -> list[list[int]]:
+    return [
+        [decode(image.file, image.name).getpixel((0, 0))[0] for image in shards.read(shard, start)]  # type: ignore[index]
+        for shard in range(len(shards))
+    ]
+
+
+def web_shard(path: Path, *numbers: int, mode: str = "w") -> None:
+    """As WebDataset writes them: an image and its label under one key; and what other tools leave."""
+    members: dict[str, bytes] = {}
+    for number in numbers:
+        members |= {f"{number:04}.png": png(number), f"{number:04}.cls": b"3", f"._{number:04}.png": b"resource fork"}
+    write_tar(path, members, mode)
+
+
+def parquet(path: Path, *numbers: int, column: str = "image", rows_per_group: int = 1000) -> None:
+    features = Features({column: Image(), "label": ClassLabel(names=["a", "b"])})
+    cells = [{"bytes": png(number), "path": f"{number}.png"} for number in numbers]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = Dataset.from_dict({column: cells, "label": [0] * len(cells)}, features=features)
+    table.to_parquet(path, batch_size=rows_per_group)
+
+
+def test_tar_shards(tmp_path: Path) -> None:
+    web_shard(tmp_path / "train-000.tar", 1, 2, 3)
+    web_shard(tmp_path / "train-001.tar", 4, 5)
+    web_shard(tmp_path / "val-000.tar", 9)
+    shards = open_shards(str(tmp_path), "train")
+    assert shards.images is None
+    assert values(shards) == [[1, 2, 3], [4, 5]]
+    assert values(shards, 2) == [[3], []]
+    assert values(open_shards(str(tmp_path), "test")) == [[9]]
+    assert values(open_shards(str(tmp_path / "*-000.tar"), "train")) == [[1, 2, 3], [9]]
+
+
+def test_tar_files_of_any_name_are_train(tmp_path: Path) -> None:
+    web_shard(tmp_path / "imagenet-01.tar", 2)
+    web_shard(tmp_path / "imagenet-00.tar", 1)
+    assert values(open_shards(str(tmp_path), "train")) == [[1], [2]]
+    with pytest.raises(UsageError, match="stream '.*' has no split 'test'; it has train"):
+        open_shards(str(tmp_path), "test")
+
+
+def test_compressed_tar_files_and_folders_inside(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"train/cat/x.png": png(1), "train/cat/notes.txt": b"x", "y.PNG": png(2)}, "w:gz")
+    (shard,) = [list(open_shards(str(tmp_path), "train").read(0, 0))]
+    assert [image.name.removesuffix(str(tmp_path / "a.tar")) for image in shard] == ["train/cat/x.png in ", "y.PNG in "]
+
+
+def test_a_broken_shard_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(b"no archive" * 100)
+    with pytest.raises(UsageError, match=r"^shard .*/a\.tar cannot be read \(.*\); replace it or remove it"):
+        list(open_shards(str(tmp_path), "train").read(0, 0))
+    web_shard(tmp_path / "a.tar", 1, 2)
+    (tmp_path / "a.tar").write_bytes((tmp_path / "a.tar").read_bytes()[:600])
+    with pytest.raises(UsageError, match=r"^shard .*/a\.tar cannot be read \("):
+        list(open_shards(str(tmp_path), "train").read(0, 0))
+
+
+@pytest.mark.parametrize("rows_per_group", [1000, 2])
+def test_parquet_shards_know_their_length(tmp_path: Path, rows_per_group: int) -> None:
+    parquet(tmp_path / "data" / "train-0.parquet", 1, 2, 3, 4, 5, rows_per_group=rows_per_group)
+    parquet(tmp_path / "data" / "train-1.parquet", 6)
+    shards = open_shards(str(tmp_path), "train")
+    assert shards.images == 6 and values(shards) == [[1, 2, 3, 4, 5], [6]]
+    assert values(shards, 3) == [[4, 5], []]
+    assert next(shards.read(0, 1)).name == f"image 1 of {tmp_path}/data/train-0.parquet (2.png)"
+
+
+def test_parquet_columns(tmp_path: Path) -> None:
+    parquet(tmp_path / "train.parquet", 1, column="picture")
+    assert values(open_shards(str(tmp_path), "train")) == [[1]]
+    with pytest.raises(UsageError, match="column 'label' of stream .* holds no images; columns: picture"):
+        open_shards(str(tmp_path), "train", image_column="label")
+    plain = Dataset.from_dict({"image": [png(7), None]}, features=Features({"image": Value("binary")}))
+    (tmp_path / "plain").mkdir()
+    plain.to_parquet(tmp_path / "plain" / "train.parquet")
+    shards = open_shards(str(tmp_path / "plain"), "train", image_column="image")
+    assert [image.file == b"" for image in shards.read(0, 0)] == [False, True]
+
+
+def test_hub_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    features = Features({"image": Image(), "label": Value("int64")})
+    cells = [{"bytes": png(number), "path": None} for number in range(6)]
+    rows = Dataset.from_dict({"image": cells, "label": [0] * 6}, features=features)
+
+    def load(path: str, **options: Any) -> dict[str, Any]:
+        asked.append((path, options))
+        return {"train": rows.to_iterable_dataset(num_shards=2)}
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    shards = open_shards("owner/tiny:small", "train")
+    assert asked == [("owner/tiny", {"name": "small", "revision": None, "streaming": True})]
+    assert values(shards) == [[0, 1, 2], [3, 4, 5]] and values(shards, 2) == [[2], [5]]
+    assert next(shards.read(1, 1)).name == "image 1 of shard 1 of split 'train' of owner/tiny:small"
+
+
+@pytest.mark.parametrize(
+    ("make", "data", "split", "text"),
+    [
+        (
+            lambda d: (d / "x.jpg").write_bytes(b""),
+            "",
+            "train",
+            r"no \.tar or \.parquet files to stream; set data.stream=f",
+        ),
+        (lambda d: (d / "x.jpg").write_bytes(b""), "/*.jpg", "train", r"matches 'x\.jpg'; a stream is a folder or a"),
+        (lambda d: None, "/*.tar", "train", r"matches no file; a stream is a folder or a pattern of \.tar or"),
+        (
+            lambda d: web_shard(d / "a.tar", 1),
+            "",
+            "train+test",
+            "a stream is one whole split, as in 'train'; parts need",
+        ),
+        (lambda d: web_shard(d / "a.tar", 1), "/*.tar", "test", "has no split 'test'; it has train"),
+    ],
+)
+def test_what_is_no_stream(tmp_path: Path, make: Callable[[Path], object], data: str, split: str, text: str) -> None:
+    make(tmp_path)
+    with pytest.raises(UsageError, match=text):
+        open_shards(f"{tmp_path}{data}", split)
+
+
+def test_tar_files_have_no_columns(tmp_path: Path) -> None:
+    web_shard(tmp_path / "a.tar", 1)
+    with pytest.raises(
+        UsageError, match="has no columns, but data.image_column is 'jpg'; set data.image_column to none"
+    ):
+        open_shards(str(tmp_path), "train", image_column="jpg")

@@ -1,0 +1,45 @@
+"""A process of a run on a stream of 23 images: straight through, and stopped and resumed. Started by test_streams."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator
+
+import ssl_hub
+from ssl_hub.data import streams
+
+STEPS, STOP = 6, 4
+SETTINGS: dict[str, Any] = {
+    "data.stream": True, "data.shuffle_buffer": 5, "train.batch_size": 4, "train.max_steps": STEPS,
+    "runtime.workers": 2, "runtime.log_every_steps": 1,
+}  # fmt: skip
+
+
+def train(shards: Path, output: Path, **changes: Any) -> None:
+    ssl_hub.pretrain(
+        "directpred-digits", data=str(shards), output=output, overrides={**SETTINGS, **changes.pop("settings", {})},
+        **changes,
+    )  # fmt: skip
+
+
+def main(shards: Path, folder: Path) -> None:
+    seen: list[int] = []
+    original = streams.views_of_crops
+
+    def noted(views: Any, crops: Any, indices: Any, **options: Any) -> Any:
+        seen.extend(indices.tolist())
+        return original(views, crops, indices, **options)
+
+    streams.views_of_crops = noted
+    Accelerator.end_training = lambda self: None  # it would end the process group, which is of more than one run here
+    train(shards, folder / "straight")
+    (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
+    train(shards, folder / "stopped", settings={"train.max_steps": STOP})
+    train(shards, folder / "stopped", resume=True, allow_change=["train.max_steps"])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

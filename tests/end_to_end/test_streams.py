@@ -1,0 +1,117 @@
+"""Training on WebDataset shards: on two real processes, stopped and resumed, from the command line."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import ssl_hub
+from ssl_hub.cli import main
+from ssl_hub.errors import UsageError
+from ssl_hub.model.metrics import read_metrics
+from tests.data.encoded import png, write_tar
+from tests.end_to_end import stream_on_ranks
+from tests.end_to_end.test_launchers import TORCHRUN, environment, facts
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """23 images in 4 tar files."""
+    folder = tmp_path_factory.mktemp("shards")
+    for shard in range(4):
+        members = {f"{i:03}.png": png(10 * i, (16, 16)) for i in range(6 * shard, min(6 * shard + 6, 23))}
+        write_tar(folder / f"train-{shard:03}.tar", members)
+    return folder
+
+
+def same_model(one: Path, two: Path) -> bool:
+    return all((one / f).read_bytes() == (two / f).read_bytes() for f in ("model.safetensors", "method.safetensors"))
+
+
+def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*TORCHRUN, "2", str(Path(stream_on_ranks.__file__)), str(shards), str(tmp_path)],
+        env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = [json.loads((tmp_path / f"seen-{rank}.json").read_text()) for rank in range(2)]
+    assert [len(rank) for rank in seen] == [12, 12]  # 6 steps of 2 images on each
+    first_lap = [index for rank in seen for index in rank if index >> 48 == 0]
+    assert len(first_lap) == len(set(first_lap)) == 23
+    assert facts(tmp_path / "straight")["processes"] == 2
+    assert same_model(tmp_path / "straight", tmp_path / "stopped")
+    with pytest.raises(UsageError, match="the stream was read by 2 processes and now by 1, .*; resume on 2"):
+        stream_on_ranks.train(shards, tmp_path / "stopped", resume=True)
+
+
+def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, tmp_path: Path) -> None:
+    stream_on_ranks.train(shards, tmp_path / "straight")
+    stream_on_ranks.train(shards, tmp_path / "stopped", settings={"train.max_steps": stream_on_ranks.STOP})
+    stream_on_ranks.train(
+        shards, tmp_path / "stopped", settings={"runtime.workers": 0}, resume=True, allow_change=["train.max_steps"]
+    )
+    assert same_model(tmp_path / "straight", tmp_path / "stopped")
+    assert [record["step"] for record in read_metrics(tmp_path / "stopped")] == list(range(1, 7))
+    assert facts(tmp_path / "straight")["images"] is None
+
+
+def test_a_stream_from_the_command_line(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "train",
+        "directpred-digits",
+        "--data",
+        str(shards),
+        "--output",
+        str(tmp_path / "run"),
+        "train.batch_size=8",
+    ]
+    quick = ["runtime.workers=0", "train.epochs=2"]
+    assert main([*words, *quick, "data.stream=true"]) == 2
+    assert (
+        "does not say how many images it has, so train.epochs has no meaning; set train.max" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "run").exists()
+    assert main([*words, *quick]) == 2
+    assert "holds .tar files, which are read as a stream; set data.stream=true" in capsys.readouterr().err
+    assert main([*words, *quick, "data.stream=true", "train.max_steps=4"]) == 0
+    told = capsys.readouterr().err
+    assert "(train), a stream, decoded by 0 workers" in told and "epoch 2/2" in told
+    assert "not probed: the data is a stream" in told and "--data DATA_WITH_LABELS" in told
+    assert ssl_hub.load(tmp_path / "run") is not None
+    assert (
+        main(
+            ["views", "directpred-digits", "--data", str(shards), "data.stream=true", "--out", str(tmp_path / "s.png")]
+        )
+        == 0
+    )
+
+
+def test_a_bad_image_is_stood_in_for_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split, count in (("train", 12), ("test", 6)):
+        for name in "ab":
+            (tmp_path / "photos" / split / name).mkdir(parents=True)
+            for i in range(count):
+                value = 120 * (name == "b") + 8 * i
+                (tmp_path / "photos" / split / name / f"{i}.png").write_bytes(png(value, (16, 16)))
+    for broken in ("train/a/3.png", "test/b/2.png"):
+        (tmp_path / "photos" / broken).write_bytes(b"broken")
+    words = [
+        "train",
+        "directpred-digits",
+        "--data",
+        str(tmp_path / "photos"),
+        "train.max_steps=3",
+        "train.batch_size=8",
+    ]
+    assert main([*words, "--output", str(tmp_path / "strict")]) == 2
+    assert "train/a/3.png is not an image that can be read" in capsys.readouterr().err
+    skip = ["data.on_bad_image=skip", "runtime.log_every_steps=1", "runtime.knn_k=3"]
+    assert main([*words, *skip, "--output", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().err
+    assert "1 images could not be read and were stood in for: " in told and "train/a/3.png is not an image" in told
+    assert [record["bad_images"] for record in read_metrics(tmp_path / "run")] == [1, 1, 1]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert {record["split"] for record in results} == {"test without 1 unreadable"}
+    assert main([*words, *skip, "data.max_bad_images=0", "--output", str(tmp_path / "capped")]) == 2
+    assert "1 images cannot be read, more than data.max_bad_images=0; the last: " in capsys.readouterr().err

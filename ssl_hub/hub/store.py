@@ -1,14 +1,19 @@
-"""Where releases live on this machine, and how a name becomes a model."""
+"""Where releases are, and how a name becomes a model: a folder, the store, the package, the Hub, in that order."""
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
+from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, release_files
 from ssl_hub.registry import suggest
 from ssl_hub.zoo import RECIPES
 
@@ -17,7 +22,8 @@ if TYPE_CHECKING:
 
     from ssl_hub.model.release import Branch
 
-CONFIG = "config.json"
+NAME = r"[\w-][\w.-]*"
+BUNDLED = Path(__file__).parents[1] / "bundled"
 
 
 def home() -> Path:
@@ -28,45 +34,154 @@ def home() -> Path:
 
 
 def releases() -> list[str]:
-    """Names of the releases in the store."""
-    return sorted(path.parent.name for path in home().glob(f"*/{CONFIG}"))
+    """Names of the releases that need no network: in the store, and bundled with the package."""
+    return sorted({path.parent.name for folder in (home(), BUNDLED) for path in folder.glob(f"*/{CONFIG}")})
 
 
 def run_folder(name: str | Path) -> Path:
     """The folder of a run, finished or not: an existing folder, else one of that name in the store."""
     folder = Path(name).expanduser()
     for candidate in (folder, home() / str(name)):
-        if (candidate / "recipe.json").is_file():
+        if (candidate / RECIPE).is_file():
             return candidate
     raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}")
 
 
-def resolve(name: str | Path) -> Path:
-    """The folder of a release: an existing folder, else one of that name in the store.
+@dataclass(frozen=True)
+class Place:
+    """One place where a name is looked for; ``state`` says in words what is there, or why it was not asked."""
 
-    Raises UsageError that says what was looked for and how to get it.
+    kind: Literal["folder", "store", "bundled", "hub"]
+    location: str
+    found: bool
+    state: str
+
+
+def where(name: str | Path) -> list[Place]:
+    """Every place where ``ssl_hub.load(name)`` looks, in order: it uses the first that is ``found``.
+
+    Asks the Hub whether it has the name, and downloads nothing. Raises UsageError for what can be no name.
     """
     text = str(name)
-    folder = Path(text).expanduser()
-    if folder.is_dir():
-        if not (folder / CONFIG).is_file():
-            raise UsageError(f"{folder} has no {CONFIG}: no release; is the run still training, or the path wrong?")
-        return folder
-    if text.startswith((".", "/", "~")) or folder.exists():
-        raise UsageError(f"no release folder at {text!r}")
-    if not re.fullmatch(r"[\w.-]+", text):
+    places = _local(text)
+    repository = _repository(text)
+    if isinstance(repository, str):
+        return [*places, Place("hub", "", False, repository)] if repository else places
+    location = f"{PREFIX}{repository}"
+    try:
+        return [*places, Place("hub", location, True, look(repository, TO_LOAD))]
+    except UsageError as error:
+        return [*places, Place("hub", location, False, str(error))]
+
+
+def resolve(name: str | Path, files: Sequence[str] = TO_LOAD) -> Path:
+    """The folder of a release; from the Hub, one in its cache with those of ``files`` that the release has.
+
+    Raises UsageError that says where the name was looked for and how to get it.
+    """
+    text = str(name)
+    places = _local(text)
+    for place in places:
+        if place.found:
+            return _without_links(Path(place.location))
+    repository = _repository(text)
+    if isinstance(repository, str):
+        raise _not_found(text, [*places, Place("hub", "", False, repository)])
+    try:
+        return fetch(repository, files)
+    except UsageError as error:
+        if not places:
+            raise
+        raise _not_found(text, [*places, Place("hub", str(repository), False, str(error))]) from None
+
+
+def local(name: str | Path) -> Path:
+    """The folder of a release on this machine: as :func:`resolve`, without the Hub.
+
+    Raises UsageError where there is none, or a run that is not finished.
+    """
+    places = _local(str(name))
+    for place in places:
+        if place.found:
+            return _without_links(Path(place.location))
+    looked = "; ".join(f"{place.location}: {place.state}" for place in places) or "that is one of the Hub's"
+    raise UsageError(f"no finished run or release {str(name)!r} on this machine ({looked})")
+
+
+def owned(folder: Path) -> bool:
+    """Whether results may be added to this release: not where it is part of the package or of the Hub's cache."""
+    return not _in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
+
+
+def _local(text: str) -> list[Place]:
+    """Where the name may be on this machine; nothing for a name of the Hub."""
+    if text.startswith(PREFIX):
+        return []
+    folder = _place("folder", Path(text).expanduser())
+    if _is_path(text):
+        return [folder]
+    if not re.fullmatch(NAME, text):
         raise UsageError(f"no folder {text!r}, and it is no release name: those have letters, digits, '.', '_' and '-'")
-    stored = home() / text
-    if (stored / CONFIG).is_file():
-        return stored
-    here = ", ".join(releases()) or "none"
+    return [folder, _place("store", home() / text), _place("bundled", BUNDLED / text)]
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith((".", "/", "~")) or "/" in text
+
+
+def _place(kind: Literal["folder", "store", "bundled"], folder: Path) -> Place:
+    if (folder / CONFIG).is_file():
+        return Place(kind, str(folder), True, "a release")
+    if (folder / RECIPE).is_file():
+        state = f"a run that is not finished: it has no {CONFIG} yet"
+    elif folder.is_dir():
+        state = f"has no {CONFIG}: no release"
+    else:
+        state = "no release folder" if kind == "folder" else "not there"
+    return Place(kind, str(folder), False, state)
+
+
+def _repository(text: str) -> Repository | str:
+    """The repository of the Hub that may have the name, or why there is none to ask."""
+    if text.startswith(PREFIX):
+        return Repository.parse(text)
+    if _is_path(text):
+        return ""
+    owner = os.environ.get("SSL_HUB_ORG")
+    return Repository.parse(f"{owner}/{text}") if owner else "not asked: $SSL_HUB_ORG names no owner"
+
+
+def _not_found(text: str, places: Sequence[Place]) -> UsageError:
+    """What to say of a name that is nowhere."""
+    if _is_path(text):
+        hint = f"; a repository of the Hub is written {PREFIX}{text}" if re.fullmatch(f"{NAME}/{NAME}", text) else ""
+        return UsageError(f"{places[0].state} at {text!r}; is the run still training, or the path wrong?{hint}")
+    looked = "; ".join(f"{place.kind} {place.location}".strip() + f": {place.state}" for place in places)
+    advice = []
+    if (Path("runs") / text / CONFIG).is_file():
+        advice.append(f"a run of that name is in runs/: load 'runs/{text}'")
     if text in RECIPES:
-        unfinished = " (a run of it was started there and is not finished)" if stored.is_dir() else ""
-        raise UsageError(
-            f"no release {text!r} in the store {home()}{unfinished}; it is a recipe: train it with"
-            f" `{RECIPES[text].command}`, or choose one that is there: {here}"
-        )
-    raise UsageError(f"no release {text!r} in the store {home()}{suggest(text, [*releases(), *RECIPES.names()])}")
+        advice.append(f"train it with `{RECIPES[text].command}`")
+        advice.append(f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`")
+    here = releases()
+    nearest = difflib.get_close_matches(text, here, n=1, cutoff=0.0)
+    advice.append(f"nearest that is here: {nearest[0]!r}" if nearest else "no release is here yet")
+    start = f"no release {text!r} is published or here"
+    known = "" if text in RECIPES else suggest(text, [*here, *RECIPES.names()])
+    return UsageError(f"{start}{known or ':'} {'; '.join(advice)}. Looked in: {looked}")
+
+
+def _without_links(folder: Path) -> Path:
+    """The folder, or UsageError where a file of the release is a link to somewhere else, which may be anything."""
+    if not _in_hub_cache(folder):
+        for name in (HEADS_FOLDER, HASHES, *release_files(folder)):
+            if (folder / name).is_symlink():
+                raise UsageError(f"{folder / name} is a symbolic link; a release holds its own files: copy it there")
+    return folder
+
+
+def _in_hub_cache(folder: Path) -> bool:
+    return folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
 
 
 def load(
@@ -75,7 +190,8 @@ def load(
     """A trained backbone as a timm model in eval mode.
 
     Args:
-        name_or_path: a run or release folder, or a name in the store.
+        name_or_path: a run or release folder; a name in the store, bundled with the package, or published by
+            ``$SSL_HUB_ORG``, looked for in this order; or ``hf-hub:OWNER/NAME@REVISION``.
         head: a dataset whose probe head the release carries, for a classifier [B, 3, H, W] -> [B, K]; its class names
             are ``model.label_names``.
         num_classes: a fresh, untrained classifier of that many classes, for fine-tuning. Without either the model gives
@@ -83,17 +199,21 @@ def load(
         which: the ``online`` backbone or, for methods that have one, the ``target``'s.
 
     Raises:
-        UsageError: no such release (naming the nearest and the command that trains it), no such head, a head of another
-            width, both ``head`` and ``num_classes``, or damaged files.
+        UsageError: no such release (naming the nearest and how to get it), no such head, a head of another width, both
+            ``head`` and ``num_classes``, or files that are damaged or not what they should be, which it names.
     """
     if head is not None and num_classes is not None:
         raise UsageError("head loads a trained classifier and num_classes makes a fresh one; give one of them")
     if num_classes is not None and num_classes < 1:
         raise UsageError(f"num_classes is {num_classes}, expected at least 1; leave it out for features")
-    folder = resolve(name_or_path)
-    from ssl_hub.model.probe_head import ProbeHead
+    from ssl_hub.model.probe_head import ProbeHead, head_path
     from ssl_hub.model.release import attach_classifier, load_backbone
 
+    files = [*TO_LOAD, *([METHOD] if which == "target" else [])]
+    if head is not None:
+        path = head_path(Path(), head)
+        files += [path.as_posix(), path.with_suffix(".json").as_posix()]
+    folder = resolve(name_or_path, files)
     if head is None:
         if num_classes is not None:
             warnings.warn(f"the classifier of {num_classes} classes is new and untrained; fine-tune it", stacklevel=2)

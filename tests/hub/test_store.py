@@ -1,5 +1,8 @@
 """Names to models: what is found, what is said where nothing is."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -80,10 +83,14 @@ def test_target_branch_differs_once_it_has_been_trained_apart(released):
     [
         (
             "directpred-r50-300ep",
-            "no release 'directpred-r50-300ep' in the store .*train it with `accelerate launch rec",
+            "no release 'directpred-r50-300ep' is published or here: train it with `accelerate launch recipes/train.py"
+            " directpred-r50-300ep`; import a public checkpoint with `ssl-hub import SOURCE FILE --recipe"
+            " directpred-r50-300ep`; nearest that is here: '(byol|directpred)-digits'. Looked in: .*store .*: not"
+            " there; bundled .*: not there; hub: not asked: .SSL_HUB_ORG names no owner",
         ),
-        ("byol-digit", "no release 'byol-digit' in the store .*did you mean 'byol-digits'"),
+        ("byol-digit", "no release 'byol-digit' is published or here; did you mean 'byol-digits'"),
         ("./nowhere", "no release folder at './nowhere'"),
+        ("ann/digits", "no release folder at 'ann/digits'.*a repository of the Hub is written hf-hub:ann/digits"),
         ("a b", "no folder 'a b', and it is no release name"),
         ("../../no-such", "no release folder at"),
     ],
@@ -103,3 +110,39 @@ def test_folder_without_release_and_conflicting_arguments(released, tmp_path):
     (released / MODEL).unlink()
     with pytest.raises(UsageError, match=r"model\.safetensors is missing"):
         store.load(released)
+
+
+def test_the_order_is_folder_store_bundled(released, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(store, "BUNDLED", tmp_path / "bundled")
+    assert store.resolve("byol-digits") == released
+    shutil.copytree(released, tmp_path / "bundled" / "byol-digits")
+    assert store.resolve("byol-digits") == released
+    shutil.copytree(released, tmp_path / "byol-digits")
+    assert store.resolve("byol-digits") == Path("byol-digits")
+    places = store.where("byol-digits")
+    assert [(place.kind, place.found) for place in places] == [
+        ("folder", True), ("store", True), ("bundled", True), ("hub", False),
+    ]  # fmt: skip
+    shutil.rmtree(released)
+    shutil.rmtree(tmp_path / "byol-digits")
+    assert store.resolve("byol-digits") == tmp_path / "bundled" / "byol-digits"
+    assert not store.owned(store.resolve("byol-digits"))
+
+
+def test_a_folder_of_something_else_does_not_hide_a_release(released, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("byol-digits").mkdir()
+    assert store.resolve("byol-digits") == released
+    assert store.where("byol-digits")[0].state == "has no config.json: no release"
+
+
+def test_a_run_that_is_not_finished_and_one_in_runs_are_told_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    unfinished = store.home() / "byol-digits"
+    unfinished.mkdir(parents=True)
+    (unfinished / "recipe.json").write_text("{}")
+    Path("runs/byol-digits").mkdir(parents=True)
+    Path("runs/byol-digits/config.json").write_text("{}")
+    with pytest.raises(UsageError, match="load 'runs/byol-digits'.*store .*: a run that is not finished"):
+        store.load("byol-digits")

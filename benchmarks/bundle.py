@@ -1,0 +1,37 @@
+"""Put a run's release into the package, so that `ssl_hub.load` finds it without a network.
+
+ssl-hub train directpred-digits --output runs/directpred-digits
+python benchmarks/bundle.py runs/directpred-digits
+
+The target network and the training log stay behind: they are most of a run's size.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+
+import ssl_hub
+from ssl_hub.model.files import METHOD, release_files, seal
+from ssl_hub.model.release import read_tensors, write_tensors
+
+BUNDLED = Path(ssl_hub.__file__).parent / "bundled"
+LIMIT = 2_000_000  # bytes
+
+
+def main(run: Path) -> None:
+    folder = BUNDLED / run.name
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in release_files(run):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(run / name, folder / name)
+    method = read_tensors(run / METHOD)
+    write_tensors(folder / METHOD, {k: v for k, v in method.items() if not k.startswith("target.")})
+    seal(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"{folder.name}: {size:,} bytes")
+    if size > LIMIT:
+        raise SystemExit(f"over the limit of {LIMIT:,} bytes")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,137 @@
+"""``ssl-hub where``, ``list``, ``verify``, ``remove``, ``push`` and ``card``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+from ssl_hub.commands import Subparsers
+from ssl_hub.errors import UsageError
+
+NAME = "run folder, release name, or hf-hub:OWNER/NAME@REVISION"
+
+
+def register(commands: Subparsers) -> None:
+    places = commands.add_parser("where", help="where a name is looked for, what is used, and why not the others")
+    places.add_argument("name", help=NAME)
+    places.set_defaults(run=_where)
+
+    listing = commands.add_parser("list", help="list the releases on this machine")
+    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    listing.set_defaults(run=_list)
+
+    verify = commands.add_parser("verify", help="check that a release is whole and as it was written")
+    verify.add_argument("name", help=NAME)
+    verify.set_defaults(run=_verify)
+
+    remove = commands.add_parser("remove", help="remove a release or run from the store")
+    remove.add_argument("name")
+    remove.add_argument("--yes", action="store_true", help="do not ask")
+    remove.set_defaults(run=_remove)
+
+    push = commands.add_parser("push", help="publish a run to the Hub, in one commit")
+    push.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    push.add_argument("repository", metavar="OWNER/NAME", help="created where it does not exist")
+    push.add_argument("--private", action="store_true", help="create the repository private")
+    push.add_argument("--revision", help="a branch other than main")
+    push.add_argument("--dry-run", action="store_true", help="show the files and the card; send nothing")
+    push.add_argument("--allow-collapsed", action="store_true", help="publish collapsed features; the card says so")
+    push.set_defaults(run=_push)
+
+    card = commands.add_parser("card", help="write the model card of a run, or of every recipe")
+    card.add_argument("name", nargs="?", metavar="RUN", help="run folder, its name in the store, or a recipe")
+    card.add_argument("--all", action="store_true", help="the card of every recipe, into the folder --out")
+    card.add_argument("--out", help="file, or folder with --all (default: print)")
+    card.set_defaults(run=_card)
+
+
+def _where(arguments: Namespace) -> None:
+    from ssl_hub.hub.store import where
+
+    used = False
+    for place in where(arguments.name):
+        mark = "->" if place.found and not used else "  "
+        state = f"{place.state}, not used: an earlier place has it" if place.found and used else place.state
+        used = used or place.found
+        print(f"{mark} {place.kind:8} {place.location}  {state}")
+    if not used:
+        raise UsageError(f"{arguments.name!r} is in none of these places")
+
+
+def _list(arguments: Namespace) -> None:
+    from ssl_hub.hub.inventory import list_releases
+    from ssl_hub.hub.store import home
+
+    holdings = list_releases()
+    if arguments.json:
+        print(json.dumps([{**asdict(holding), "folder": str(holding.folder)} for holding in holdings], indent=2))
+        return
+    if not holdings:
+        print(f"nothing in {home()}", file=sys.stderr)
+        return
+    width = max(len(holding.name) for holding in holdings)
+    for holding in holdings:
+        results = ", ".join(f"{r.protocol} {r.metric} {r.value:.2f} % on {r.dataset}" for r in holding.results)
+        state = holding.problem or results or ("not measured" if holding.finished else "not finished")
+        print(f"{holding.name:{width}}  {holding.place:7}  {holding.size / 1e6:8.1f} MB  {state}")
+
+
+def _verify(arguments: Namespace) -> None:
+    from ssl_hub.hub.verify import verify
+
+    verified = verify(arguments.name)
+    for name, size in verified.files.items():
+        print(f"ok  {size / 1e6:8.2f} MB  {name}")
+    compared = "as they were written" if verified.hashed else "there are no hashes to compare with"
+    print(f"{verified.folder}: {len(verified.files)} files, {compared}")
+
+
+def _remove(arguments: Namespace) -> None:
+    from ssl_hub.hub.inventory import find, remove
+
+    holding = find(arguments.name)
+    if not arguments.yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"{holding.folder} would be removed; give --yes where nobody can be asked")
+        if input(f"remove {holding.folder} ({holding.size / 1e6:.1f} MB)? [y/N] ").strip().lower() not in ("y", "yes"):
+            print("kept")
+            return
+    print(f"removed {remove(arguments.name).folder}")
+
+
+def _push(arguments: Namespace) -> None:
+    from ssl_hub.hub.publish import push
+
+    done = push(
+        arguments.run_folder,
+        arguments.repository,
+        private=arguments.private,
+        revision=arguments.revision,
+        dry_run=arguments.dry_run,
+        allow_collapsed=arguments.allow_collapsed,
+    )
+    if arguments.dry_run:
+        for name, size in done.files.items():
+            print(f"{size / 1e6:8.2f} MB  {name}")
+        print(f"\n{done.card}")
+    elif done.commit is not None:
+        state = "published and loaded back" if done.new else "unchanged: already there"
+        print(
+            f'{state}: {done.repository} at {done.commit}\n  ssl_hub.load("hf-hub:{done.repository.id}@{done.commit}")'
+        )
+
+
+def _card(arguments: Namespace) -> None:
+    from ssl_hub.hub.card import card, write_cards
+
+    if arguments.all != (arguments.name is None) or (arguments.all and not arguments.out):
+        raise UsageError("give a run or a recipe, or --all with --out FOLDER")
+    if arguments.all:
+        print(f"{len(write_cards(Path(arguments.out)))} cards in {arguments.out}")
+    elif arguments.out:
+        Path(arguments.out).write_text(card(arguments.name))
+    else:
+        print(card(arguments.name))

@@ -1,0 +1,230 @@
+"""What a model card says, section by section. Every text that is filled in goes through ``markdown``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from ssl_hub.codec import to_dict
+from ssl_hub.config import Recipe
+from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
+from ssl_hub.model.results import Result
+from ssl_hub.zoo import RECIPES, departures
+
+OURS = "apache-2.0"  # of weights trained here
+LICENCES = {
+    "apache-2.0",
+    "mit",
+    "bsd-3-clause",
+    "cc-by-4.0",
+    "cc-by-sa-4.0",
+    "cc-by-nc-4.0",
+    "cc-by-nc-sa-4.0",
+    "unknown",
+}
+DATA_TERMS = {
+    "digits": "scikit-learn's copy of the UCI Optical Recognition of Handwritten Digits, CC BY 4.0",
+    "ILSVRC/imagenet-1k": "ImageNet, ILSVRC 2012: for non-commercial research and education, on terms to be accepted",
+    "jxie/stl10": "STL-10, whose images are ImageNet's and come on its terms",
+    "uoft-cs/cifar10": "CIFAR-10, published without a licence",
+}
+PROTOCOLS = {"knn": "k nearest neighbours", "linear": "linear probe", "finetune": "fine-tuning"}  # up to a "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What a card is about."""
+
+    name: str
+    recipe: Recipe | None
+    architecture: str
+    image_size: int
+    repository: str = "OWNER/NAME"
+    load_name: str
+    trained: bool = True
+    collapsed: bool = False
+    imported: Mapping[str, Any] | None = None  # source, file, sha256, branch
+    licence: str = OURS
+    classifies: bool = False
+    heads: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)  # of the run
+    results: tuple[Result, ...] = ()
+    pictures: tuple[str, ...] = ()
+
+
+def metadata(subject: Subject) -> str:
+    """The YAML block that the Hub reads, with the model index of what was measured."""
+    licence = subject.licence.lower()
+    known = licence in LICENCES
+    data = subject.recipe.data.name if subject.recipe else ""
+    kinds = [] if subject.recipe is None else [subject.recipe.name.split("-")[0]]
+    block = ModelCardData(
+        license=licence if known else "other",
+        license_name=None if known else slug(licence),
+        library_name="timm",
+        pipeline_tag="image-classification" if subject.classifies else "image-feature-extraction",
+        tags=["ssl_hub", "timm", "self-supervised-learning", *map(slug, kinds)],
+        datasets=[data] if re.fullmatch(r"[\w-]+/[\w.-]+", data) else None,
+        model_name=subject.name if subject.results else None,
+        eval_results=[_indexed(result) for result in subject.results] or None,
+    )
+    return f"---\n{block.to_yaml()}\n---\n"
+
+
+def _indexed(result: Result) -> EvalResult:
+    name = public_name(result.dataset)
+    return EvalResult(
+        task_type="image-classification",
+        task_name="Image classification",
+        dataset_type=slug(result.dataset if "/" in result.dataset and name == result.dataset else name),
+        dataset_name=one_line(name),
+        dataset_split=slug(result.split),
+        metric_type="accuracy",
+        metric_name=f"{one_line(result.metric)} accuracy (%), {_protocol(result)}",
+        metric_value=result.value,
+        metric_args={"protocol": one_line(result.protocol), "seed": result.seed, **_scalars(result.settings)},
+    )
+
+
+def _protocol(result: Result) -> str:
+    """``linear-cached`` in words: linear probe, cached."""
+    kind, dash, variant = one_line(result.protocol).partition("-")
+    return PROTOCOLS.get(kind, kind) + (f", {variant}" if dash else "")
+
+
+def sentence(subject: Subject) -> str:
+    what = "" if subject.recipe is None else plain_text(subject.recipe.summary) + ". "
+    return (
+        f"{what}A `{code(subject.architecture)}` backbone for images of {subject.image_size} pixels, in timm's names."
+    )
+
+
+def status(subject: Subject) -> str:
+    if not subject.trained:
+        return (
+            "**Not trained here.** No weights of this recipe are published with ssl_hub; this card says what it is and"
+            " what its paper reports."
+        )
+    if subject.collapsed:
+        return (
+            "**Collapsed.** The features had collapsed when training ended: they are close to a constant and no useful"
+            " representation. Published on purpose, as an example of it."
+        )
+    return ""
+
+
+def results(subject: Subject) -> str:
+    parts = []
+    if subject.results:
+        rows = [
+            (
+                _protocol(result),
+                public_name(result.dataset),
+                result.split,
+                result.metric,
+                f"{result.value:.2f}",
+                ", ".join(
+                    f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
+                ),
+                "" if result.seed is None else str(result.seed),
+                result.date[:10],
+            )
+            for result in subject.results
+        ]
+        header = ("protocol", "data", "split", "metric", "value (%)", "settings", "seed", "measured")
+        parts.append(
+            "Measured with ssl_hub on frozen features, unless the protocol says otherwise.\n\n" + table(header, rows)
+        )
+    elif subject.trained:
+        parts.append("Nothing was measured.")
+    expected = subject.recipe.expected if subject.recipe else ()
+    if expected:
+        published = [
+            (e.metric, f"{e.value}" + (f" ± {e.std}" if e.std is not None else ""), e.source) for e in expected
+        ]
+        parts.append("Reported by the paper, not measured here:\n\n" + table(("metric", "value", "source"), published))
+    return "\n\n".join(parts) or "None: nothing was measured here, and no number is published for it."
+
+
+def origin(subject: Subject) -> str:
+    recipe, facts = subject.recipe, subject.facts
+    if subject.imported is not None:
+        items = ", ".join(f"{key} `{code(str(value))}`" for key, value in sorted(subject.imported.items()))
+        filed = f" Filed under the recipe `{code(recipe.name)}`." if recipe else ""
+        return f"Imported, not trained with ssl_hub: {items}.{filed}"
+    if recipe is None:
+        return "No recipe is recorded."
+    lines = [f"Recipe `{code(recipe.name)}`:\n\n```bash\n{command(recipe)}\n```"]
+    batch = facts.get("batch_size")
+    if isinstance(batch, Mapping):
+        precision = {"no": "float32"}.get(str(facts.get("precision")), facts.get("precision"))
+        stated = (
+            f"Seed {facts.get('seed')}, {facts.get('steps')} steps on {facts.get('images')} images, batch"
+            f" {batch.get('total')} over {facts.get('processes')} process(es), learning rate"
+            f" {_mapping(facts.get('learning_rate')).get('factors')}, {precision} on {facts.get('device')}"
+        )
+        installed = {k: v for k, v in sorted(_mapping(facts.get("versions")).items()) if v != "not installed"}
+        versions = ", ".join(f"{package} {version}" for package, version in installed.items())
+        commit = f", commit {str(facts['git_commit'])[:12]}" if facts.get("git_commit") else ""
+        lines.append(f"{plain_text(stated)}. {plain_text(versions + commit)}.")
+    return "\n\n".join(lines)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def command(recipe: Recipe) -> str:
+    """The command that trains exactly this recipe."""
+    registered = next((RECIPES[name] for name in RECIPES.names() if name == recipe.name), recipe)
+    changed = {key: new for key, (_, new) in departures(recipe).items()}
+    if recipe.train.seed != registered.train.seed:
+        changed["train.seed"] = recipe.train.seed
+    settings = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
+    data = [] if recipe.data.name == registered.data.name else [f"--data {public_name(recipe.data.name)}"]
+    return code(" ".join([recipe.command, *data, *settings]))
+
+
+def settings(subject: Subject) -> str:
+    if subject.recipe is None:
+        return ""
+    recipe = subject.recipe
+    parts = {name: to_dict(getattr(recipe, name)) for name in ("predictor", "target", "loss", "projector", "optim")}
+    parts["train"] = {key: value for key, value in to_dict(recipe.train).items() if value is not None}
+    rows = [(name, ", ".join(f"{k}={v}" for k, v in part.items() if v is not None)) for name, part in parts.items()]
+    notes = "\n".join(f"- {plain_text(note)}" for note in recipe.notes)
+    return table(("part", "settings"), rows) + (f"\n\nDepartures and choices:\n\n{notes}" if notes else "")
+
+
+def licence(subject: Subject) -> str:
+    weights = f"Weights: {plain_text(subject.licence)}."
+    if not subject.trained:
+        weights = ""
+    elif "-nc" in subject.licence.lower():
+        weights += " **Non-commercial: the licence of the source forbids commercial use.**"
+    elif subject.licence.lower() == "unknown":
+        weights += " The source states none; ask its authors before using them."
+    if subject.recipe is None:
+        return weights
+    data = subject.recipe.data.name
+    terms = DATA_TERMS.get(data, "its terms are those of whoever provides it, and apply to what is learnt from it too")
+    return f"Pre-training data: {plain_text(public_name(data))} ({terms}). {weights}".strip()
+
+
+def limits(subject: Subject) -> str:
+    return (
+        f"Pre-trained without labels at {subject.image_size} pixels: features of images unlike its data, or of another"
+        " size, were not measured. Only what stands under Results was. Biases of the data are in the features."
+    )
+
+
+def _scalars(settings: Mapping[str, Any]) -> dict[str, Any]:
+    plain = (bool, int, float, str)
+    return {
+        slug(str(key)): one_line(v) if isinstance(v, str) else v for key, v in settings.items() if isinstance(v, plain)
+    }

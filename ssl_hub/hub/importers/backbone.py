@@ -1,0 +1,93 @@
+"""The backbone among the tensors of a checkpoint, whatever comes before its names, under timm's names."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ssl_hub.errors import UsageError
+from ssl_hub.hub.importers.checkpoint import Tensors, under
+
+# What may sit under the backbone's own prefix without being part of it.
+BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.")
+STAGE = re.compile(r"(.*\.)?(\d+)\.0\.conv1\.weight")
+LETTERED = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
+
+
+def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: str, where: str) -> Tensors:
+    """The tensors of a backbone whose names, after one prefix, are those of ``own``, under those names.
+
+    The prefix is found, not listed: it is what stands before the most names of ``own``. torchvision's ResNets have
+    timm's names; one cut into a Sequential (``0.weight``, ``4.0.conv1.weight``) gets them back.
+
+    Returns:
+        Everything below the prefix but classifiers and heads: names that ``own`` lacks are left in for a strict load to
+        refuse.
+
+    Raises:
+        UsageError: no name matches (``0 of N``), or two different backbones are there.
+    """
+    tensors = lettered(tensors, architecture=architecture, where=where)
+    counts: Counter[str] = Counter()
+    for name in tensors:
+        parts = name.split(".")
+        for start in range(len(parts)):
+            if ".".join(parts[start:]) in own:
+                counts["".join(f"{part}." for part in parts[:start])] += 1
+    if not counts:
+        raise UsageError(
+            f"{where}: 0 of {len(own)} tensors match {architecture}; it has names like {_first(tensors)}, expected ones"
+            f" that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
+        )
+    most = max(counts.values())
+    found = [_below(tensors, prefix, own) for prefix in sorted(counts, key=len) if counts[prefix] == most]
+    if any(not _same(found[0], other) for other in found[1:]):
+        prefixes = ", ".join(repr(prefix) for prefix in sorted(counts, key=len) if counts[prefix] == most)
+        raise UsageError(f"{where} has {len(found)} different backbones, under {prefixes}; name the project (SOURCE)")
+    counters = {name: torch.zeros((), dtype=torch.int64) for name in own if name.endswith(".num_batches_tracked")}
+    return counters | found[0]
+
+
+def lettered(tensors: Tensors, *, architecture: str, where: str) -> Tensors:
+    """Names of ResNets that were cut into a Sequential, back to ``conv1``, ``bn1``, ``layer1``, ...
+
+    The places of the stages say what was between: 4 to 7 with a ReLU and a max-pool, 3 to 6 with a ReLU alone. Where
+    there is neither (2 to 5: lightly's ResNetGenerator, whose ReLU is not a module and gets lost in a Sequential) the
+    model is none that timm has.
+    """
+    stages: dict[str, list[int]] = {}
+    for name in tensors:
+        if (match := STAGE.fullmatch(name)) and f"{match[1] or ''}0.weight" in tensors:
+            stages.setdefault(match[1] or "", []).append(int(match[2]))
+    for prefix, places in stages.items():
+        first, kernel = min(places), tensors[f"{prefix}0.weight"].shape[-1]
+        if first not in ((4,) if kernel == 7 else (3, 4)):
+            between = "a ReLU and no max-pool" if first == 3 else "no ReLU"
+            raise UsageError(
+                f"{where}: the {kernel}x{kernel} stem under {prefix!r} has {between} before the first stage (number"
+                f" {first}), which {architecture}'s stem does not: its features could not be the same"
+            )
+        numbered = zip((f"{place}." for place in (0, 1, *sorted(places))), LETTERED, strict=False)
+        names = {f"{prefix}{number}": f"{prefix}{letters}." for number, letters in numbered}
+        tensors = {
+            next((new + name.removeprefix(old) for old, new in names.items() if name.startswith(old)), name): tensor
+            for name, tensor in tensors.items()
+        }
+    return tensors
+
+
+def _below(tensors: Tensors, prefix: str, own: Mapping[str, Tensor]) -> Tensors:
+    found = under(tensors, prefix)
+    return {name: tensor for name, tensor in found.items() if name in own or not BESIDE.match(name)}
+
+
+def _same(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(a[name].shape == b[name].shape and torch.equal(a[name], b[name]) for name in a)
+
+
+def _first(names: Mapping[str, Tensor]) -> str:
+    return ", ".join(repr(name) for name in list(names)[:3]) or "none"

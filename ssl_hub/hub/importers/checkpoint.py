@@ -1,0 +1,105 @@
+"""A checkpoint file to tensors under dotted names, with everything that is no weight left behind."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model.release import read_tensors
+
+Tensors = dict[str, Tensor]
+
+# Path components that wrappers add anywhere in a name (DDP, compile, FSDP, activation checkpointing, DeepSpeed) ...
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"}
+# ... and that checkpoints put before all names. Neither says anything about the tensor.
+CONTAINERS = {"state_dict", "model_state_dict", "model", "classy_state_dict", "base_model"}
+TRAINING_STATE = re.compile(r"optim|sched|scaler|rng|callback|loops")  # names of dictionaries without weights
+MOST_NESTED = 8
+
+
+def read_checkpoint(path: Path) -> Tensors:
+    """All tensors of a .safetensors file or of a file that ``torch.save`` wrote, by dotted name, on the CPU.
+
+    Nested dictionaries become dotted names. Wrapper components (``module``, ``_orig_mod``, ...) and containers
+    (``state_dict``, ``model``, ...) are dropped whole, component by component; optimiser state is left behind.
+
+    Raises:
+        UsageError: no such file; damaged; Python objects in it, which could only be made by running what the file
+            says; no tensors; or two different tensors under what is one name.
+    """
+    if path.suffix == ".safetensors":
+        content: Any = read_tensors(path)
+    else:
+        content = _load_without_code(path)
+    tensors: Tensors = {}
+    for name, tensor in _flatten(content, "", 0):
+        bare = bare_name(name)
+        if bare in tensors and not _equal(tensors[bare], tensor):
+            raise UsageError(
+                f"{path}: two different tensors are called {bare!r} once wrappers are off, one is {name!r}"
+            )
+        tensors[bare] = tensor
+    if not tensors:
+        raise UsageError(f"{path} holds no tensors, but {type(content).__name__}; expected a dictionary of tensors")
+    return tensors
+
+
+def bare_name(name: str) -> str:
+    """A name without wrappers and containers: ``state_dict.module.encoder.fc.weight`` becomes ``encoder.fc.weight``.
+
+    Only whole components go, so ``modules.0.weight`` and ``encoder.base_model.weight`` stay what they are.
+    """
+    parts = [part for part in name.split(".") if part not in WRAPPERS]
+    while len(parts) > 1 and parts[0] in CONTAINERS:
+        parts.pop(0)
+    return ".".join(parts)
+
+
+def under(tensors: Tensors, *prefixes: str) -> Tensors:
+    """The tensors below the first of ``prefixes`` that any name starts with, by the rest of their names."""
+    for prefix in prefixes:
+        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        if found:
+            return found
+    return {}
+
+
+def _load_without_code(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        if named is None:
+            raise UsageError(
+                f"{path} is damaged, or not written by torch.save (no tensors can be read from it)"
+            ) from None
+        raise UsageError(
+            f"{path} holds a Python object ({named[1]}), which only running what the file says would bring back, and"
+            " that is never done here. If you trust its author, save the weights alone where the project is installed:"
+            " torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt'), and import that"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
+    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise UsageError(f"{path} is damaged, or not written by torch.save ({reason})") from None
+
+
+def _flatten(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield prefix.removesuffix("."), value.detach()
+    elif isinstance(value, Mapping) and depth < MOST_NESTED:
+        for key, inner in value.items():
+            if isinstance(inner, Tensor) or not TRAINING_STATE.search(str(key)):
+                yield from _flatten(inner, f"{prefix}{key}.", depth + 1)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)

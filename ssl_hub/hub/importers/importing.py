@@ -1,0 +1,234 @@
+"""A checkpoint of another project as a release of this one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ssl_hub.codec import apply_overrides
+from ssl_hub.config import Recipe
+from ssl_hub.errors import UsageError
+from ssl_hub.hub import store
+from ssl_hub.hub.importers.backbone import find_backbone
+from ssl_hub.hub.importers.checkpoint import Tensors, read_checkpoint
+from ssl_hub.hub.importers.heads import fit, fit_predictor
+from ssl_hub.hub.importers.sources import SOURCES, Parts, Source, detect, plain
+from ssl_hub.hub.importers.stem import Stem, settled_stem, stem_of
+from ssl_hub.model import backbones, files, release
+from ssl_hub.model.parts import part_options
+from ssl_hub.model.results import installed_versions
+from ssl_hub.model.siamese import Siamese, build
+from ssl_hub.zoo import as_modified, get_recipe, run_name
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What an import made of a file; config.json and recipe.json say the same."""
+
+    folder: Path
+    imported_from: dict[str, str]  # source, file, sha256, branch
+    licence: str
+    stem: Stem | None  # None for models that do not begin as a ResNet does
+    recipe: Recipe
+    decided_by: dict[str, str]  # stem, normalisation -> user, source or recipe
+    left_out: dict[str, str]  # projector, predictor, target -> why it is not in the release
+
+    def __str__(self) -> str:
+        views, origin = self.recipe.views, self.imported_from
+        lines = {
+            "source": f"{origin['source']}, {origin['branch']} branch of {origin['file']}",
+            "licence": self.licence,
+            "stem": f"{self.stem or self.recipe.backbone.name}, by the {self.decided_by['stem']}",
+            "images": f"mean {views.mean}, std {views.std}, by the {self.decided_by['normalisation']}",
+            **{role: f"left out: {reason}" for role, reason in self.left_out.items()},
+            "release": str(self.folder),
+        }
+        return "\n".join(f"{key:11}{value}" for key, value in lines.items())
+
+
+def import_checkpoint(
+    file: str | Path,
+    recipe: str | Recipe,
+    *,
+    source: str = AUTO,
+    which: release.Branch = "online",
+    name: str | None = None,
+    to: str | Path | None = None,
+    licence: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Imported:
+    """Turn another project's checkpoint into a release that loads, evaluates and publishes as one trained here.
+
+    The backbone must be the recipe's, tensor by tensor. Projector, predictor and target come along where they are the
+    recipe's too. Mean and standard deviation of the images are the source's where they are known, unless ``overrides``
+    sets them; so is the stem, where its shape leaves a choice. The release says that it was imported, from what, and
+    under which licence.
+
+    Args:
+        file: written by ``torch.save``, or safetensors. Nothing in it is executed.
+        recipe: what to file it under: a registered name, or a recipe.
+        source: a name in ``SOURCES``, or ``auto`` to go by the names in the file.
+        which: the branch that becomes the release's backbone.
+        name: of the release; by default the recipe's.
+        to: the store; by default the user's.
+        licence: of the weights, where it is not the source's.
+        overrides: dotted settings of the recipe, as in :func:`ssl_hub.get_recipe`.
+
+    Raises:
+        UsageError: unknown source or recipe; a file that cannot be read without running code; tensors that do not all
+            fit, with counts, first names and shapes; another stem, naming both; no such branch; NaN; or a release of
+            that name that is there already. The store is as it was then.
+    """
+    path, settings = Path(file).expanduser(), dict(overrides or {})
+    registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
+    chosen = as_modified(apply_overrides(registered, settings, part_options))
+    if which not in release.BRANCHES:
+        raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
+    folder = _free_folder(name or run_name(chosen), store.home() if to is None else Path(to).expanduser())
+    known = None if source == AUTO else SOURCES[source]
+
+    tensors = read_checkpoint(path)
+    origin = known or detect(tensors, where=str(path))
+    where = f"{path} (read as {origin.name}, {which} branch)"
+    parts = _branch(tensors, origin, which, where)
+    siamese = build(chosen)
+    stem, stem_by = _load_backbone(siamese, chosen, parts.backbone, origin, where)
+    chosen, normalisation_by = _normalised(chosen, origin, settings)
+    method, left_out = _method(siamese, chosen, parts, where)
+
+    summary = f"Imported from {origin.name}, not trained here: {chosen.summary}"
+    imported = Imported(
+        folder=folder,
+        imported_from={"source": origin.name, "file": path.name, "sha256": files.sha256(path), "branch": which},
+        licence=licence or origin.licence,
+        stem=stem,
+        recipe=replace(chosen, summary=summary, expected=()),
+        decided_by={"stem": stem_by, "normalisation": normalisation_by},
+        left_out=left_out,
+    )
+    _write(imported, siamese.encoder.backbone, method)
+    return imported
+
+
+def _write(imported: Imported, backbone: nn.Module, method: Tensors) -> None:
+    """Write the release, all of it or nothing."""
+    recipe, stem = imported.recipe, imported.stem
+    about = {
+        "imported_from": imported.imported_from,
+        "licence": imported.licence,
+        "stem": None if stem is None else asdict(stem),
+        "decided_by": imported.decided_by,
+    }
+    config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
+    if stem is not None and stem != stem_of(backbone):
+        config["model_args"] = {"stem_padding": stem.padding}
+    named = {"format": release.FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": False}
+    config["ssl_hub"] = {**named, **about}
+    with _staged(imported.folder) as staged:
+        release.write_recipe(staged, recipe, {**about, "versions": installed_versions()})
+        release.write_tensors(staged / files.METHOD, method)
+        release.write_tensors(staged / files.MODEL, backbone.state_dict())
+        release.write_config(staged, config)
+        files.seal(staged)
+
+
+def _free_folder(name: str, home: Path) -> Path:
+    """The folder of a release to be, which must not be there yet."""
+    if not re.fullmatch(store.NAME, name):
+        raise UsageError(f"name is {name!r}, expected letters, digits, '.', '_' and '-', and no '.' at its start")
+    folder = home / name
+    if folder.exists():
+        raise UsageError(f"{folder} is there already; give another name, or remove it with `ssl-hub remove {name}`")
+    return folder
+
+
+def _branch(tensors: Tensors, origin: Source, which: release.Branch, where: str) -> Parts:
+    """The parts of a checkpoint, ``backbone`` and ``projector`` being those of the branch asked for."""
+    parts = origin.split(tensors)
+    if not parts.backbone:  # weights alone, of a project that the user has named
+        parts = plain(tensors)
+    if which == "online":
+        return parts
+    if not parts.target_backbone:
+        raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")
+    return Parts(backbone=parts.target_backbone, projector=parts.target_projector, predictor=parts.predictor)
+
+
+def _load_backbone(
+    siamese: Siamese, recipe: Recipe, tensors: Tensors, origin: Source, where: str
+) -> tuple[Stem | None, str]:
+    """Put the checkpoint's weights into the model: all fit, or a UsageError. Its stem, and who decided it."""
+    model, architecture = siamese.encoder.backbone, recipe.backbone.name
+    found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
+    stem = settled_stem(found, model, origin.small_stem, architecture=architecture, where=where)
+    release.load_strictly(model, found, where=where)
+    release.check_finite(where, found)
+    return stem
+
+
+def _normalised(recipe: Recipe, origin: Source, settings: Mapping[str, Any]) -> tuple[Recipe, str]:
+    """The recipe with the images' mean and std, and who decided them: the user, else the source, else the recipe."""
+    if {"views.mean", "views.std"} & settings.keys():
+        return recipe, "user"
+    stated = origin.normalisation_of(recipe.data)
+    if stated is None:
+        return recipe, "recipe"
+    return replace(recipe, views=replace(recipe.views, mean=stated[0], std=stated[1])), "source"
+
+
+def _method(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> tuple[Tensors, dict[str, str]]:
+    """The content of method.safetensors: the heads and the target that are the recipe's; and why others are not."""
+    fitted: dict[str, Tensors | str] = {
+        "projector": fit(parts.projector, siamese.encoder.projector.state_dict()),
+        "predictor": fit_predictor(parts.predictor, siamese.predictor.state_dict()),
+        "target": _target(siamese, recipe, parts, where),
+    }
+    method: Tensors = {}
+    left_out: dict[str, str] = {}
+    for role, tensors in fitted.items():
+        if isinstance(tensors, str):
+            left_out[role] = tensors
+        else:
+            release.check_finite(f"{where}, {role}", tensors)
+            method |= {f"{role}.{name}": tensor for name, tensor in tensors.items()}
+    return method, left_out
+
+
+def _target(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> Tensors | str:
+    network = siamese.target.network
+    if not parts.target_backbone:
+        return "none in the file"
+    if network is None:
+        return "the recipe has none"
+    projector = fit(parts.target_projector, siamese.encoder.projector.state_dict())
+    if isinstance(projector, str):
+        return f"its projector does not fit: {projector}"
+    backbone, where = network.get_submodule("backbone"), f"{where}, target"
+    found = find_backbone(parts.target_backbone, backbone.state_dict(), architecture=recipe.backbone.name, where=where)
+    release.load_strictly(backbone, found, where=where)
+    network.get_submodule("projector").load_state_dict(projector, strict=True)
+    return network.state_dict()
+
+
+@contextmanager
+def _staged(folder: Path) -> Iterator[Path]:
+    """A hidden folder that becomes ``folder`` when all is written, and is removed where that fails."""
+    staged = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        staged.mkdir(parents=True)
+        yield staged
+        staged.rename(folder)
+    except OSError as error:
+        raise UsageError(f"cannot write {folder}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)

@@ -1,0 +1,371 @@
+"""Checkpoints as other projects write them: lightly's by lightly itself, the others by stand-ins with their names.
+
+All have a ResNet of one block a stage, 16 to 128 wide after a stem of 64, so that a test takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
+from timm.models import resnet as timm_resnet
+from torch import Tensor, nn
+from torchvision.models import resnet18
+from torchvision.models.resnet import BasicBlock
+
+from ssl_hub.config import Backbone, Part, Projector, Recipe
+from ssl_hub.model.backbones import SmallImageResNet
+from ssl_hub.zoo import get_recipe
+
+WIDTHS = (16, 32, 64, 128)
+default_cfgs = generate_default_cfgs(
+    {name: {"first_conv": "conv1", "classifier": "fc"} for name in ("resnet10_narrow", "resnet10_small")}
+)
+
+
+@register_model
+def resnet10_narrow(pretrained=False, **kwargs):
+    """timm's ResNet of these widths with the large stem; ssl_hub's resnet10_tiny has the small one."""
+    shape = {"block": timm_resnet.BasicBlock, "layers": (1, 1, 1, 1), "channels": WIDTHS}
+    return build_model_with_cfg(timm_resnet.ResNet, "resnet10_narrow", pretrained, **{**shape, **kwargs})
+
+
+@register_model
+def resnet10_small(pretrained=False, **kwargs):
+    """The small stem and the usual widths, 64 to 512, as lightly's resnet-9."""
+    shape = {"block": timm_resnet.BasicBlock, "layers": (1, 1, 1, 1)}
+    return build_model_with_cfg(SmallImageResNet, "resnet10_small", pretrained, **{**shape, **kwargs})
+
+
+@dataclass
+class Written:
+    """What a project saved, and what its own modules compute: images or features to features or projections."""
+
+    content: Any
+    features: Callable[[Tensor], Tensor]
+    recipe: Recipe
+    projector: nn.Module | None = None
+    predictor: nn.Module | None = None
+    target_features: Callable[[Tensor], Tensor] | None = None
+    small: bool = False
+
+    @property
+    def images(self) -> Tensor:
+        return torch.randn(2, 3, 32, 32) if self.small else torch.randn(2, 3, 64, 64)
+
+
+def lived_in(module: nn.Module) -> nn.Module:
+    """In eval mode, with biases, scales and running statistics that are not those of initialisation."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.normal_(part.bias)
+        if isinstance(part, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            nn.init.normal_(part.running_mean, std=0.1)
+            nn.init.uniform_(part.running_var, 0.5, 1.5)
+            if part.affine:
+                nn.init.uniform_(part.weight, 0.5, 1.5)
+                nn.init.normal_(part.bias, std=0.1)
+    return module.eval().requires_grad_(False)
+
+
+def resnet(num_classes: int = 1000) -> nn.Module:
+    """torchvision's ResNet, narrowed."""
+    model = resnet18()
+    model.inplanes = 64
+    for number, width in enumerate(WIDTHS, start=1):
+        setattr(model, f"layer{number}", model._make_layer(BasicBlock, width, 1, stride=1 if number == 1 else 2))
+    model.fc = nn.Linear(WIDTHS[-1], num_classes)
+    return model
+
+
+def headless(small_padding: int | None = None) -> nn.Module:
+    """torchvision's ResNet without classifier; with a 3x3 stem of that padding and no max-pool where given."""
+    model = resnet()
+    model.fc = nn.Identity()
+    if small_padding is not None:
+        model.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=small_padding, bias=False)
+        model.maxpool = nn.Identity()
+    return model
+
+
+def cut(model: nn.Module) -> nn.Sequential:
+    """All children but the last in a Sequential, whose names are numbers."""
+    return nn.Sequential(*list(model.children())[:-1])
+
+
+def mlp(*widths: int, affine: bool = True, bias: bool = True) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in itertools.pairwise(widths):
+        layers += [nn.Linear(fan_in, fan_out, bias=bias), nn.BatchNorm1d(fan_out, affine=affine), nn.ReLU()]
+    return nn.Sequential(*layers[:-2])
+
+
+def named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def byol(registered: str, backbone: str, *, affine: bool) -> Recipe:
+    return replace(
+        get_recipe(registered),
+        name=f"byol-{backbone}",
+        backbone=Backbone(name=backbone, zero_init_last=False),
+        projector=Projector(hidden_width=96, output_width=32, norm_affine=affine),
+        predictor=Part("mlp", hidden_width=96, norm_affine=affine),
+    )
+
+
+STL10 = byol("byol-r18-stl10-100ep", "resnet10_narrow", affine=True)
+CIFAR10 = byol("byol-r18-cifar10-100ep", "resnet10_tiny", affine=True)
+CIFAR10_WIDE = byol("byol-r18-cifar10-100ep", "resnet10_small", affine=True)
+DIRECTPRED = replace(
+    byol("directpred-r18-cifar10-100ep", "resnet10_tiny", affine=False),
+    name="directpred-resnet10_tiny",
+    predictor=Part("direct", rho=0.3, eps=0.1, freq=1),
+)
+SIMSIAM = replace(
+    get_recipe("simsiam-r50-100ep"),
+    name="simsiam-resnet10_narrow",
+    backbone=Backbone(name="resnet10_narrow"),
+    projector=Projector(layers=3, hidden_width=128, output_width=32, output_norm="bn_no_affine"),
+    predictor=Part("mlp", hidden_width=64),
+)
+
+
+def simsiam_projector() -> nn.Sequential:
+    """Three layers, a bias before the last BN, and that BN without affine."""
+    return nn.Sequential(
+        *mlp(128, 128, 128, 128, bias=False)[:-1], nn.Linear(128, 32), nn.BatchNorm1d(32, affine=False)
+    )
+
+
+def simsiam_predictor() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(32, 64, bias=False), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 32))
+
+
+def simsiam() -> Written:
+    encoder, predictor = resnet(), lived_in(simsiam_predictor())
+    projector = encoder.fc = simsiam_projector()
+    lived_in(encoder)
+    state = named("module.encoder.", encoder) | named("module.predictor.", predictor)
+    moments = {0: {"momentum_buffer": torch.zeros(64, 3, 7, 7)}}
+    content = {"epoch": 100, "arch": "resnet50", "state_dict": state, "optimizer": {"state": moments}}
+    features = copy.deepcopy(encoder)
+    features.fc = nn.Identity()
+    return Written(content, features, SIMSIAM, projector, predictor)
+
+
+def lightly_byol() -> Written:
+    heads = pytest.importorskip("lightly.models.modules", reason="lightly writes this checkpoint: pip install lightly")
+    model = nn.Module()
+    model.backbone = cut(resnet())
+    model.projection_head = heads.BYOLProjectionHead(128, 96, 32)
+    model.prediction_head = heads.BYOLPredictionHead(32, 96, 32)
+    model.backbone_momentum = cut(resnet())
+    model.projection_head_momentum = heads.BYOLProjectionHead(128, 96, 32)
+    lived_in(model)
+    content = {"epoch": 3, "state_dict": model.state_dict(), "optimizer_states": [{"state": {}}], "loops": {}}
+    return Written(
+        content,
+        lambda images: model.backbone(images).flatten(1),
+        STL10,
+        model.projection_head,
+        model.prediction_head,
+        lambda images: model.backbone_momentum(images).flatten(1),
+    )
+
+
+def lightly_simsiam() -> Written:
+    heads = pytest.importorskip("lightly.models.modules", reason="lightly writes this checkpoint: pip install lightly")
+    model = nn.Module()
+    model.backbone = headless()
+    model.projection_head = heads.SimSiamProjectionHead(128, 128, 32)
+    model.prediction_head = heads.SimSiamPredictionHead(32, 64, 32)
+    lived_in(model)
+    return Written(
+        {"state_dict": model.state_dict()},
+        model.backbone,
+        SIMSIAM,
+        model.projection_head,
+        model.prediction_head,
+    )
+
+
+def lightly_generator() -> Written:
+    models = pytest.importorskip("lightly.models", reason="lightly writes this checkpoint: pip install lightly")
+    heads = pytest.importorskip("lightly.models.modules")
+    model = nn.Module()
+    model.backbone = models.ResNetGenerator("resnet-9")
+    model.projection_head = heads.BYOLProjectionHead(512, 96, 32)
+    lived_in(model)
+    features = copy.deepcopy(model.backbone)
+    features.linear = nn.Identity()
+    return Written({"state_dict": model.state_dict()}, features, CIFAR10_WIDE, model.projection_head, small=True)
+
+
+def solo_learn() -> Written:
+    """BYOL on CIFAR: the stem pads by 2."""
+    model = nn.Module()
+    model.backbone, model.momentum_backbone = headless(2), headless(2)
+    model.classifier, model.momentum_classifier = nn.Linear(128, 10), nn.Linear(128, 10)
+    model.projector, model.momentum_projector = mlp(128, 96, 32), mlp(128, 96, 32)
+    model.predictor = mlp(32, 96, 32)
+    lived_in(model)
+    content = {"state_dict": model.state_dict(), "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}}]}
+    return Written(
+        content, model.backbone, CIFAR10, model.projector, model.predictor, model.momentum_backbone, small=True
+    )
+
+
+def solo_learn_simsiam() -> Written:
+    """The older names, ``encoder`` for the backbone, on larger images."""
+    model = nn.Module()
+    model.encoder, model.classifier = headless(), nn.Linear(128, 10)
+    model.projector, model.predictor = simsiam_projector(), simsiam_predictor()
+    lived_in(model)
+    return Written(
+        {"state_dict": model.state_dict()},
+        model.encoder,
+        SIMSIAM,
+        model.projector,
+        model.predictor,
+    )
+
+
+def neck(layers: nn.Sequential) -> nn.Module:
+    module = nn.Module()
+    for number, layer in enumerate(layers):
+        if not isinstance(layer, nn.ReLU):
+            module.add_module(f"{'fc' if isinstance(layer, nn.Linear) else 'bn'}{number // 3}", layer)
+    return module
+
+
+def mmpretrain() -> Written:
+    backbone, target, projector, predictor = headless(), headless(), mlp(128, 96, 32), mlp(32, 96, 32)
+    for module in (backbone, target, projector, predictor):
+        lived_in(module)
+    state = {
+        **named("backbone.", backbone),
+        **named("neck.", neck(projector)),
+        **named("head.predictor.", neck(predictor)),
+        **named("target_net.module.0.", target),
+        **named("target_net.module.1.", neck(projector)),
+        "target_net.steps": torch.tensor(7),
+    }
+    return Written({"meta": {"epoch": 1}, "state_dict": state}, backbone, STL10, projector, predictor, target)
+
+
+def mmselfsup() -> Written:
+    """The names of its 0.x versions, where the backbone has two."""
+    backbone, target, projector = lived_in(headless()), lived_in(headless()), lived_in(mlp(128, 96, 32))
+    state = {
+        **named("backbone.", backbone),
+        **named("neck.", neck(projector)),
+        **named("online_net.0.", backbone),
+        **named("online_net.1.", neck(projector)),
+        **named("target_net.0.", target),
+        **named("target_net.1.", neck(projector)),
+    }
+    return Written({"state_dict": state}, backbone, STL10, projector, None, target)
+
+
+def authors_network(small_padding: int | None, numbered: bool) -> nn.Module:
+    """luckmatters and PyTorch-BYOL: ``encoder`` and ``projetion``, by name or by number."""
+    network, head = nn.Module(), nn.Module()
+    model = headless(small_padding)
+    network.encoder = cut(model) if numbered else model
+    setattr(head, "net" if numbered else "layers", mlp(128, 96, 32, affine=numbered))
+    network.projetion = head
+    return lived_in(network)
+
+
+def luckmatters() -> Written:
+    online, target, predictor = authors_network(1, False), authors_network(1, False), nn.Module()
+    predictor.layers = nn.ModuleList([nn.Linear(32, 32, bias=False)])
+    content = {
+        "online_network_state_dict": named("module.", online),
+        "target_network_state_dict": named("module.", target),
+        "predictor_state_dict": named("module.", lived_in(predictor)),
+        "optimizer_state_dict": {"state": {}},
+        "predictor_optimizer_state_dict": {"state": {0: {"momentum_buffer": torch.zeros(32, 32)}}},
+    }
+    return Written(
+        content,
+        online.encoder,
+        DIRECTPRED,
+        online.projetion.layers,
+        predictor.layers[0],
+        target.encoder,
+        small=True,
+    )
+
+
+def pytorch_byol() -> Written:
+    online, target = authors_network(None, True), authors_network(None, True)
+    content = {
+        "online_network_state_dict": online.state_dict(),
+        "encoder_state_dict": online.encoder.state_dict(),
+        "target_network_state_dict": target.state_dict(),
+        "optimizer_state_dict": {"state": {}},
+    }
+    return Written(
+        content,
+        lambda images: online.encoder(images).flatten(1),
+        STL10,
+        online.projetion.net,
+        None,
+        lambda images: target.encoder(images).flatten(1),
+    )
+
+
+def byol_pytorch() -> Written:
+    net, target, projector, predictor = resnet(), resnet(), mlp(128, 96, 32), mlp(32, 96, 32)
+    for module in (net, target, projector, predictor):
+        lived_in(module)
+    content = {
+        **named("net.", net),
+        **named("online_encoder.net.", net),
+        **named("online_encoder.projector.", projector),
+        **named("target_encoder.net.", target),
+        **named("target_encoder.projector.", projector),
+        **named("online_predictor.", predictor),
+    }
+    net, target = copy.deepcopy(net), copy.deepcopy(target)
+    net.fc = target.fc = nn.Identity()
+    return Written(content, net, STL10, projector, predictor, target)
+
+
+def vissl() -> Written:
+    trunk, target, projector, predictor = headless(), headless(), mlp(128, 96, 32), mlp(32, 96, 32)
+    for module in (trunk, target, projector, predictor):
+        lived_in(module)
+    heads = named("0.clf.", projector) | named("1.clf.", predictor)
+    loss = named("target_network.trunk._feature_blocks.", target) | named("target_network.heads.0.clf.", projector)
+    state = {"base_model": {"model": {"trunk": named("_feature_blocks.", trunk), "heads": heads}}, "loss": loss}
+    content = {"phase_idx": 9, "iteration": 5, "classy_state_dict": {**state, "optimizer": {"lr": 0.1}}}
+    return Written(content, trunk, STL10, projector, predictor, target)
+
+
+def torchvision() -> Written:
+    model = lived_in(resnet())
+    features = copy.deepcopy(model)
+    features.fc = nn.Identity()
+    return Written(model.state_dict(), features, STL10)
+
+
+ALL = {
+    "simsiam": [simsiam],
+    "lightly": [lightly_byol, lightly_simsiam, lightly_generator],
+    "solo-learn": [solo_learn, solo_learn_simsiam],
+    "mmpretrain": [mmpretrain, mmselfsup],
+    "luckmatters": [luckmatters],
+    "pytorch-byol": [pytorch_byol],
+    "byol-pytorch": [byol_pytorch],
+    "vissl": [vissl],
+    "plain": [torchvision],
+}

@@ -1,0 +1,116 @@
+"""Model cards: numbers from results.json alone, markup from nobody, and the cards of the repository current."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from conftest import make_release
+from huggingface_hub import ModelCard
+
+from ssl_hub.hub import card
+from ssl_hub.hub.card_sections import command
+from ssl_hub.model.files import CONFIG, RECIPE
+from ssl_hub.model.results import Result, append_results
+from ssl_hub.zoo import RECIPES, get_recipe
+
+CARDS = Path(__file__).parents[2] / "model_cards"
+HOSTILE = "<script>alert(1)</script> | [x](javascript:y) ``` \n---\n# owned"
+
+
+@pytest.mark.parametrize("name", RECIPES.names())
+def test_the_card_of_every_recipe_is_current(name):
+    path = CARDS / f"{name}.md"
+    assert path.is_file(), "write it with `ssl-hub card --all --out model_cards`"
+    assert path.read_text() == card.recipe_card(RECIPES[name]), "`ssl-hub card --all --out model_cards` writes it anew"
+
+
+def test_no_card_is_of_a_recipe_that_is_gone():
+    assert {path.stem for path in CARDS.glob("*.md")} - {"README"} == set(RECIPES.names())
+
+
+def test_a_recipe_without_a_run_says_so_and_quotes_the_paper_as_the_paper():
+    text = card.recipe_card(get_recipe("directpred-r50-300ep"))
+    assert "**Not trained here.**" in text and "model-index" not in text
+    before, after = text.split("Reported by the paper, not measured here:")
+    assert "72.4" in after and "72.4" not in before
+
+
+def test_every_result_is_in_the_index_once_with_its_protocol_and_split(run):
+    append_results(
+        run, [Result(metric="top1", value=88.5, dataset="digits", split="test", protocol="knn", settings={"k": 20})]
+    )
+    data = ModelCard(card.release_card(run, "ann/digits")).data
+    found = {(r.metric_name, r.metric_value, r.dataset_type, r.dataset_split) for r in data.eval_results}
+    assert found == {
+        ("top1 accuracy (%), linear probe, cached", 90.8, "digits", "test"),
+        ("top1 accuracy (%), k nearest neighbours", 88.5, "digits", "test"),
+    }
+    assert data.model_name == "digits" and data.license == "apache-2.0" and data.library_name == "timm"
+    assert data.eval_results[1].metric_args["k"] == 20
+
+
+def test_without_results_the_card_says_so_and_its_metadata_is_valid(tmp_path):
+    folder = tmp_path / "a name with spaces"
+    folder.mkdir()
+    make_release(folder)
+    (folder / "results.json").unlink()
+    text = card.release_card(folder)
+    assert "Nothing was measured." in text and "OWNER/a-name-with-spaces" in text
+    assert ModelCard(text).data.eval_results is None
+
+
+def test_a_path_of_somebodys_disk_is_not_published(run):
+    append_results(run, [Result(metric="top1", value=1.0, dataset="/home/ann/photos", split="test", protocol="linear")])
+    text = card.release_card(run)
+    assert "/home/ann" not in text and "photos" in text
+
+
+def test_text_of_others_is_shown_and_does_nothing(run):
+    config, recipe = (json.loads((run / name).read_text()) for name in (CONFIG, RECIPE))
+    config["ssl_hub"] |= {"licence": HOSTILE, "imported_from": {"source": HOSTILE, "file": HOSTILE}}
+    recipe["recipe"] |= {"summary": HOSTILE, "notes": [HOSTILE], "name": HOSTILE}
+    recipe["recipe"]["data"]["name"] = HOSTILE
+    recipe["run"] = {"batch_size": {"total": HOSTILE}, "versions": {HOSTILE: HOSTILE}, "device": HOSTILE}
+    append_results(
+        run,
+        [
+            Result(
+                metric=HOSTILE, value=1.0, dataset=HOSTILE, split=HOSTILE, protocol=HOSTILE, settings={HOSTILE: HOSTILE}
+            ),
+            Result(
+                metric="top1", value=2.0, dataset="x", split="test", protocol="linear-cached", settings={"a": "</td>"}
+            ),
+        ],
+    )
+    for imported in (True, False):
+        if not imported:
+            del config["ssl_hub"]["imported_from"]
+        (run / CONFIG).write_text(json.dumps(config))
+        (run / RECIPE).write_text(json.dumps(recipe))
+        text = card.release_card(run, "ann/digits")
+        _, _, body = text.split("---\n", 2)
+        prose = "".join(body.split("```")[::2])  # what is outside code blocks, of which there are no more than usual
+        assert body.count("```") == (8 if imported else 10)
+        spans = "".join(prose.replace("\\`", "").split("`")[::2])
+        assert "<" not in spans and not re.search(r"(?<!\\)\]\(", spans) and "\n# owned" not in text
+        assert all(line.count("|") == line.count("\\|") or line.startswith("|") for line in spans.splitlines())
+
+
+def test_licences_of_imported_weights_reach_the_card(run):
+    config = json.loads((run / CONFIG).read_text())
+    for licence, known in (("CC-BY-NC-4.0", "cc-by-nc-4.0"), ("unknown", "unknown"), ("My Own 1.0", "other")):
+        config["ssl_hub"]["licence"] = licence
+        (run / CONFIG).write_text(json.dumps(config))
+        text = card.release_card(run)
+        assert ModelCard(text).data.license == known
+        assert ("Non-commercial" in text) == (licence == "CC-BY-NC-4.0")
+
+
+def test_the_command_trains_this_very_recipe():
+    recipe = get_recipe("byol-digits", **{"train.epochs": 3, "train.seed": 2, "predictor.hidden_width": 64})
+    assert command(recipe) == (
+        "accelerate launch recipes/train.py byol-digits predictor.hidden_width=64 train.epochs=3 train.seed=2"
+    )

@@ -1,0 +1,256 @@
+"""Checkpoints of other projects: what lands, and what the release says of it."""
+
+import itertools
+import json
+
+import pytest
+import timm
+import torch
+from torch import nn
+from torchvision.models import resnet18
+
+import ssl_hub
+from ssl_hub.cli import main
+from ssl_hub.commands import imports
+from ssl_hub.errors import UsageError
+from ssl_hub.hub import store
+from ssl_hub.hub.importers.backbone import find_backbone
+from ssl_hub.hub.importers.checkpoint import bare_name
+from ssl_hub.hub.importers.importing import import_checkpoint
+from ssl_hub.hub.importers.sources import SOURCES
+from ssl_hub.hub.importers.stem import stem_of
+from ssl_hub.model import backbones
+from ssl_hub.model.release import METHOD, read_recipe, read_tensors
+from ssl_hub.model.siamese import build
+from tests.hub import checkpoints_of_others as others
+
+RESNET18 = "byol-r18-stl10-100ep"
+WRITTEN = [(name, write) for name, writers in others.ALL.items() for write in writers]
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "checkpoint.pt"
+
+
+def small_backbone():
+    return others.lived_in(backbones.create("resnet10_tiny"))
+
+
+def about(folder):
+    return json.loads((folder / "config.json").read_text())["ssl_hub"]
+
+
+def test_every_source_is_tried_and_named_by_the_command():
+    assert set(others.ALL) == set(SOURCES.names())
+    assert ", ".join(SOURCES.names()) == imports.SOURCES
+
+
+@pytest.mark.parametrize(("source", "write"), WRITTEN, ids=lambda value: getattr(value, "__name__", ""))
+def test_imported_features_and_heads_are_those_of_the_project(file, source, write):
+    written = write()
+    torch.save(written.content, file)
+    imported = import_checkpoint(file, written.recipe, name="imported")
+    assert imported.imported_from["source"] == source
+    loaded = ssl_hub.load("imported")
+    images = written.images
+    features = written.features(images)
+    assert features.std() > 0.01
+    torch.testing.assert_close(loaded(images), features, atol=1e-5, rtol=1e-5)
+
+    method = read_tensors(imported.folder / METHOD)
+    siamese = build(read_recipe(imported.folder)).eval()
+    projections = features
+    if written.projector is not None:
+        projector = {k.removeprefix("projector."): v for k, v in method.items() if k.startswith("projector.")}
+        siamese.encoder.projector.load_state_dict(projector, strict=True)
+        projections = written.projector(features)
+        torch.testing.assert_close(siamese.encoder.projector(features), projections, atol=1e-4, rtol=1e-5)
+    if written.predictor is not None:
+        predictor = {k.removeprefix("predictor."): v for k, v in method.items() if k.startswith("predictor.")}
+        siamese.predictor.load_state_dict(predictor, strict=not siamese.predictor.straight_through)
+        wanted = written.predictor(projections)
+        torch.testing.assert_close(siamese.predictor(projections), wanted, atol=1e-4, rtol=1e-5)
+    assert ("projector" in imported.left_out) == (written.projector is None)
+    assert ("predictor" in imported.left_out) == (written.predictor is None)
+    assert ("target" in imported.left_out) == (written.target_features is None)
+    if written.target_features is not None:
+        target = written.target_features(images)
+        assert not torch.allclose(target, features, atol=1e-2)
+        torch.testing.assert_close(ssl_hub.load("imported", which="target")(images), target, atol=1e-5, rtol=1e-5)
+
+
+def test_target_branch_by_choice_and_none_where_there_is_none(file):
+    written = others.mmpretrain()
+    torch.save(written.content, file)
+    imported = import_checkpoint(file, written.recipe, which="target")
+    assert about(imported.folder)["imported_from"]["branch"] == "target"
+    images = written.images
+    loaded = ssl_hub.load(written.recipe.name)
+    torch.testing.assert_close(loaded(images), written.target_features(images), atol=1e-5, rtol=1e-5)
+
+    torch.save(others.simsiam().content, file)
+    with pytest.raises(UsageError, match=r"read as simsiam, target branch\): no target network in it"):
+        import_checkpoint(file, others.SIMSIAM, which="target")
+
+
+def test_release_says_what_it_was_made_of_and_under_which_licence(file):
+    written = others.simsiam()
+    torch.save(written.content, file)
+    import_checkpoint(file, written.recipe, name="theirs")
+    said = about(store.home() / "theirs")
+    assert said["licence"] == "CC-BY-NC-4.0"
+    assert said["imported_from"] | {"sha256": ""} == {
+        "source": "simsiam",
+        "file": "checkpoint.pt",
+        "sha256": "",
+        "branch": "online",
+    }
+    assert said["stem"] == {"kernel": 7, "stride": 2, "padding": 3, "max_pool": True}
+    assert said["decided_by"] == {"stem": "source", "normalisation": "source"}
+    recipe = read_recipe(store.home() / "theirs")
+    assert recipe.summary.startswith("Imported from simsiam, not trained here: ")
+    assert recipe.expected == ()
+    assert not (store.home() / "theirs" / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("write", "mean", "decided_by"),
+    [(others.pytorch_byol, (0.0, 0.0, 0.0), "source"), (others.torchvision, (0.485, 0.456, 0.406), "recipe")],
+)
+def test_images_are_normalised_as_the_source_did(file, write, mean, decided_by):
+    written = write()
+    torch.save(written.content, file)
+    imported = import_checkpoint(file, written.recipe)
+    assert imported.decided_by["normalisation"] == decided_by
+    assert ssl_hub.load(written.recipe.name).pretrained_cfg["mean"] == mean == read_recipe(imported.folder).views.mean
+
+
+def test_users_normalisation_and_licence_come_first(file):
+    written = others.pytorch_byol()
+    torch.save(written.content, file)
+    settings = {"views.mean": (0.1, 0.2, 0.3)}
+    imported = import_checkpoint(file, written.recipe, overrides=settings, licence="CC-BY-4.0", name="mine")
+    assert imported.decided_by["normalisation"] == "user"
+    assert imported.recipe.views.mean == (0.1, 0.2, 0.3)
+    assert about(imported.folder)["licence"] == "CC-BY-4.0"
+
+
+PREFIXES = ["module.", "encoder.", "backbone.", "encoder_q.", "_orig_mod.", "state_dict."]
+
+
+def test_every_order_of_prefixes_gives_one_state_dict():
+    want = small_backbone().state_dict()
+    orders = [order for size in range(4) for order in itertools.permutations(PREFIXES, size)]
+    assert len(orders) == 157
+    for order in orders:
+        prefix = "".join(order)
+        tensors = {bare_name(f"{prefix}{name}"): tensor for name, tensor in want.items()}
+        found = find_backbone(tensors, want, architecture="resnet10_tiny", where=prefix)
+        assert found.keys() == want.keys(), prefix
+        assert all(torch.equal(found[name], want[name]) for name in want), prefix
+
+
+@pytest.mark.parametrize("source", ["auto", "simsiam"])
+def test_all_120_tensors_of_a_prefixed_resnet18_land(file, source):
+    state = resnet18().state_dict()
+    torch.save({"state_dict": {f"module.encoder.{name}": tensor for name, tensor in state.items()}}, file)
+    import_checkpoint(file, RESNET18, source=source)
+    loaded = ssl_hub.load(RESNET18).state_dict()
+    assert len(loaded) == 120
+    assert all(torch.equal(loaded[name], state[name]) for name in loaded)
+
+
+def test_prefix_is_taken_off_the_start_alone():
+    assert bare_name("module.encoder.modules.0.base_model.weight") == "encoder.modules.0.base_model.weight"
+    assert bare_name("model.state_dict_ema.conv1.weight") == "state_dict_ema.conv1.weight"
+
+
+def test_norm_that_an_architecture_keeps_in_its_head_is_part_of_the_backbone():
+    model = backbones.create("convnext_atto")
+    want = model.state_dict()
+    assert "head.norm.weight" in want
+    classified = want | {"head.fc.weight": torch.zeros(10, 320), "head.fc.bias": torch.zeros(10)}
+    assert find_backbone(classified, want, architecture="convnext_atto", where="file").keys() == want.keys()
+
+
+def test_compiled_blocks_inside_a_model_lose_their_wrapper():
+    want = small_backbone()
+    compiled = small_backbone()
+    compiled.load_state_dict(want.state_dict())
+    compiled.layer1 = torch.compile(compiled.layer1)
+    names = {bare_name(name) for name in nn.parallel.DataParallel(compiled).state_dict()}
+    assert names == want.state_dict().keys()
+
+
+def test_padding_that_no_shape_tells_is_recorded_and_kept(file):
+    written = others.solo_learn()
+    torch.save(written.content, file)
+    imported = import_checkpoint(file, written.recipe)
+    config = json.loads((imported.folder / "config.json").read_text())
+    assert config["model_args"] == {"stem_padding": 2}
+    assert str(stem_of(ssl_hub.load(written.recipe.name))) == "3x3 stem (stride 1, padding 2, no max-pool)"
+    by_timm = timm.create_model(f"local-dir:{imported.folder}", pretrained=True, num_classes=0).eval()
+    images = written.images
+    torch.testing.assert_close(by_timm(images), written.features(images), atol=1e-5, rtol=1e-5)
+
+    config["model_args"] = {"checkpoint_path": "evil.pt"}
+    (imported.folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match=r"'model_args' is \{'checkpoint_path': 'evil.pt'\}, expected none"):
+        ssl_hub.load(written.recipe.name)
+
+
+def test_safetensors_and_half_precision_come_in_too(tmp_path):
+    from safetensors.torch import save_file
+
+    model = others.lived_in(others.headless())
+    half = {
+        name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in model.state_dict().items()
+    }
+    save_file(half, tmp_path / "weights.safetensors")
+    import_checkpoint(tmp_path / "weights.safetensors", others.STL10)
+    loaded = ssl_hub.load(others.STL10.name)
+    assert loaded.conv1.weight.dtype == torch.float32
+    assert torch.equal(loaded.conv1.weight, model.conv1.weight.half().float())
+
+
+def test_release_that_is_there_is_kept_and_a_failed_write_leaves_nothing(file, tmp_path, monkeypatch):
+    torch.save(others.torchvision().content, file)
+    folder = import_checkpoint(file, others.STL10, to=tmp_path / "shelf").folder
+    assert folder == tmp_path / "shelf" / others.STL10.name
+    with pytest.raises(UsageError, match=f"{others.STL10.name} is there already; give another name"):
+        import_checkpoint(file, others.STL10, to=tmp_path / "shelf")
+    with pytest.raises(UsageError, match="name is '../up', expected letters"):
+        import_checkpoint(file, others.STL10, name="../up")
+
+    def full(*_):
+        raise UsageError("cannot write: No space left on device")
+
+    monkeypatch.setattr("ssl_hub.hub.importers.importing.release.write_config", full)
+    with pytest.raises(UsageError, match="No space left"):
+        import_checkpoint(file, others.STL10, name="second", to=tmp_path / "shelf")
+    assert sorted(path.name for path in (tmp_path / "shelf").iterdir()) == [others.STL10.name]
+
+
+def test_heads_of_other_widths_are_left_out_with_both(file):
+    written = others.byol_pytorch()
+    torch.save(written.content, file)
+    recipe = others.byol(RESNET18, "resnet10_narrow", affine=False)
+    imported = import_checkpoint(file, recipe)
+    assert imported.left_out["projector"] == "its 1.bias is (96,), the recipe's none"
+    assert imported.left_out["target"].startswith("its projector does not fit: its 1.bias")
+    with pytest.raises(UsageError, match="no target network"):
+        ssl_hub.load(recipe.name, which="target")
+
+
+def test_command_imports_and_says_what_it_took(file, capsys):
+    written = others.luckmatters()
+    torch.save(written.content, file)
+    words = ["--recipe", "directpred-r18-cifar10-100ep", "--name", "theirs", "backbone.name=resnet10_tiny"]
+    assert main(["import", "auto", str(file), *words]) == 0
+    said = capsys.readouterr().out
+    assert "source     luckmatters, online branch of checkpoint.pt" in said
+    assert "stem       3x3 stem (stride 1, padding 1, no max-pool), by the source" in said
+    assert "std (0.2023, 0.1994, 0.201), by the source" in said
+    assert main(["import", "auto", str(file), "--recipe", "nothing-like-it"]) == 2
+    assert "unknown recipe" in capsys.readouterr().err

@@ -1,0 +1,157 @@
+"""Checkpoints that are refused: with counts, names and shapes, and with nothing in them run."""
+
+import os
+import pickle
+
+import pytest
+import torch
+from torchvision.models import resnet18, resnet34
+
+from ssl_hub.errors import UsageError
+from ssl_hub.hub import store
+from ssl_hub.hub.importers.checkpoint import read_checkpoint
+from ssl_hub.hub.importers.importing import import_checkpoint
+from ssl_hub.hub.importers.sources import detect
+from ssl_hub.model import backbones
+from tests.hub import checkpoints_of_others as others
+
+RESNET18 = "byol-r18-stl10-100ep"
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "checkpoint.pt"
+
+
+def small_backbone():
+    return others.lived_in(backbones.create("resnet10_tiny"))
+
+
+def test_nothing_that_fits_is_an_error_with_counts_and_names(file):
+    torch.save({"state_dict": {"blocks.0.attn.weight": torch.zeros(2), "head.weight": torch.zeros(2)}}, file)
+    with pytest.raises(UsageError) as raised:
+        import_checkpoint(file, others.STL10)
+    message = str(raised.value)
+    assert "0 of 78 tensors match resnet10_narrow" in message
+    assert "'blocks.0.attn.weight', 'head.weight'" in message
+    assert "'conv1.weight'" in message
+    assert not store.home().exists()
+
+
+def test_part_of_a_backbone_more_than_it_and_other_shapes_are_errors(file):
+    state = resnet18().state_dict()
+    torch.save({name: tensor for name, tensor in state.items() if "layer4.1" not in name}, file)
+    with pytest.raises(UsageError, match=r"110 of 120 tensors fit .* 10 missing \(layer4.1.bn1.bias, .*, \.\.\.\)"):
+        import_checkpoint(file, RESNET18)
+    torch.save(resnet34().state_dict(), file)
+    with pytest.raises(UsageError, match=r"120 of 120 tensors fit .* 96 unexpected \(layer1.2.bn1.bias, "):
+        import_checkpoint(file, RESNET18)
+    torch.save(state | {"layer1.0.conv1.weight": torch.zeros(64, 64, 1, 1)}, file)
+    with pytest.raises(UsageError, match=r"layer1.0.conv1.weight: \(64, 64, 1, 1\), not \(64, 64, 3, 3\)"):
+        import_checkpoint(file, RESNET18)
+
+
+def test_two_backbones_of_which_none_is_called_target_are_an_error(file):
+    one, two = others.headless(), others.headless()
+    torch.save(others.named("left.", one) | others.named("right.", two), file)
+    with pytest.raises(UsageError, match="2 different backbones, under 'left.', 'right.'; name the project"):
+        import_checkpoint(file, others.STL10)
+    torch.save(others.named("left.", one) | others.named("right.", one), file)
+    import_checkpoint(file, others.STL10)
+
+
+def test_not_a_number_is_refused_by_name(file):
+    state = others.headless().state_dict()
+    state["layer2.0.conv2.weight"][3, 2, 1, 0] = float("nan")
+    torch.save(state, file)
+    with pytest.raises(UsageError, match=r"1 tensors hold NaN or infinity \(layer2.0.conv2.weight\)"):
+        import_checkpoint(file, others.STL10)
+
+
+def test_another_stem_is_refused_with_both(file):
+    torch.save(others.headless(1).state_dict(), file)
+    with pytest.raises(
+        UsageError, match=r"has a 3x3 stem, the recipe's resnet10_narrow a 7x7 stem \(stride 2, padding 3, then"
+    ):
+        import_checkpoint(file, others.STL10)
+    torch.save(others.solo_learn().content, file)
+    with pytest.raises(
+        UsageError, match=r"has a 3x3 stem \(stride 1, padding 2, no max-pool\), the recipe's resnet10_narrow a 7x7"
+    ):
+        import_checkpoint(file, others.STL10)
+    torch.save(others.headless().state_dict(), file)
+    with pytest.raises(
+        UsageError, match=r"a 7x7 stem \(.*\), the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"
+    ):
+        import_checkpoint(file, others.CIFAR10)
+
+
+def test_sequential_without_the_relu_of_its_stem_is_refused(file):
+    models = pytest.importorskip("lightly.models", reason="lightly's own ResNet: pip install lightly")
+    torch.save(others.cut(models.ResNetGenerator("resnet-9")).state_dict(), file)
+    with pytest.raises(UsageError, match=r"the 3x3 stem under '' has no ReLU before the first stage \(number 2\)"):
+        import_checkpoint(file, others.CIFAR10)
+
+
+class Payload:
+    """What a hostile checkpoint holds: reading it with pickle creates a file."""
+
+    def __init__(self, proof):
+        self.proof = proof
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.proof),)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_payload_in_a_checkpoint_does_not_run(file, tmp_path, legacy):
+    proof = tmp_path / "executed"
+    content = {"state_dict": others.headless().state_dict(), "hyper_parameters": Payload(proof)}
+    torch.save(content, file, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(
+        UsageError, match=r"holds a Python object \(posix.mkdir\), which only running what the file says"
+    ):
+        import_checkpoint(file, others.STL10)
+    assert not proof.exists()
+    assert not store.home().exists()
+    pickle.loads(pickle.dumps(Payload(proof)))  # it would have
+    assert proof.exists()
+
+
+def test_whole_module_that_was_pickled_is_refused_with_the_way_out(file):
+    torch.save(small_backbone(), file)
+    with pytest.raises(UsageError, match=r"ResNet\).*weights_only=False\)\['state_dict'\], 'weights.pt'\)"):
+        import_checkpoint(file, others.STL10)
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"PK\x03\x04 cut short"])
+def test_damaged_files_are_named(file, content):
+    file.write_bytes(content)
+    with pytest.raises(UsageError) as raised:
+        import_checkpoint(file, others.STL10)
+    assert str(raised.value).startswith(f"{file} is damaged, or not written by torch.save")
+
+
+def test_missing_file_folder_and_file_without_tensors(file, tmp_path):
+    with pytest.raises(UsageError, match="cannot read .*: No such file"):
+        import_checkpoint(file, others.STL10)
+    with pytest.raises(UsageError, match="cannot read .*: Is a directory"):
+        import_checkpoint(tmp_path, others.STL10)
+    torch.save({"epoch": 3, "state_dict": {}}, file)
+    with pytest.raises(UsageError, match="holds no tensors, but dict"):
+        import_checkpoint(file, others.STL10)
+
+
+def test_same_name_for_two_tensors_is_an_error(file):
+    torch.save({"state_dict": {"a.weight": torch.zeros(1)}, "model": {"a.weight": torch.ones(1)}}, file)
+    with pytest.raises(UsageError, match="two different tensors are called 'a.weight'"):
+        read_checkpoint(file)
+
+
+def test_source_named_wrongly_or_unknown(file):
+    torch.save(others.torchvision().content, file)
+    with pytest.raises(UsageError, match="unknown source 'simsam'; did you mean 'simsiam'?"):
+        import_checkpoint(file, others.STL10, source="simsam")
+    with pytest.raises(UsageError, match="which is 'teacher', expected 'online' or 'target'"):
+        import_checkpoint(file, others.STL10, which="teacher")
+    assert detect({"encoder.conv1.weight": torch.zeros(1)}, where="file").name == "plain"

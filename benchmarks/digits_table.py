@@ -30,7 +30,7 @@ METHODS: dict[str, tuple[str, dict[str, object]]] = {
 }
 BASELINES = {"same backbone, untrained": "init:directpred-digits", "raw pixels": "pixels"}
 COLUMNS = {
-    "linear": "linear probe (%)",
+    "linear-cached": "linear probe (%)",
     "knn": "20-NN (%)",
     "std": "feature std (% of 1/√d)",
     "rank": "effective rank (of 64)",

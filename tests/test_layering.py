@@ -37,7 +37,7 @@ ALLOWED = {
 }
 # Heavy or replaceable libraries have one home each.
 HOMES = {
-    "timm": {"model/backbones.py", "train/optim.py"},
+    "timm": {"model/backbones.py"},
     "accelerate": {"train", "evaluate"},
     "huggingface_hub": {"hub"},
     "matplotlib": {"theory", "hub", "evaluate"},

@@ -1,12 +1,15 @@
-"""``ssl-hub knn`` and ``probe``."""
+"""``ssl-hub knn``, ``probe`` and ``finetune``, which are also the launchers of those names."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import Subparsers
 
 if TYPE_CHECKING:
@@ -22,7 +25,19 @@ def register(commands: Subparsers) -> None:
 
     probe = commands.add_parser("probe", help="linear-probe accuracy of a frozen backbone")
     _evaluation_arguments(probe)
+    probe.add_argument("--protocol", default="cached", help="cached (default), byol, simsiam or authors-small")
+    probe.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the protocol, such as epochs=10")
     probe.set_defaults(run=_probe)
+
+    tune = commands.add_parser("finetune", help="train a backbone with a new classifier on labelled images")
+    _evaluation_arguments(tune)
+    tune.add_argument("overrides", nargs="*", metavar="key=value", help="settings, such as lr=0.02 layer_decay=0.65")
+    tune.add_argument("--train-list", metavar="FILE", help="text file that names the training images: 1 %% or 10 %%")
+    tune.add_argument("--fraction", type=float, default=1.0, help="of each class's training images (default 1)")
+    tune.add_argument("--output", help="folder (default: in the store, named after the model and the data)")
+    tune.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    tune.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
+    tune.set_defaults(run=_finetune)
 
 
 def _evaluation_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +52,7 @@ def _evaluation_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--image-column", help="of a table, where its type does not tell")
     parser.add_argument("--label-column", help="of a table, where its type does not tell")
     parser.add_argument("--image-size", type=int, help="pixels, for timm: models and pixels")
-    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batch-size", type=int, default=256, help="images in the backbone at a time (default 256)")
     parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -50,18 +65,47 @@ def _options(arguments: Namespace) -> dict[str, Any]:
 
 def _knn(arguments: Namespace) -> None:
     from ssl_hub.evaluate.model import knn
+    from ssl_hub.train.launch import joined
 
-    options = _options(arguments)
-    _print(
-        knn(arguments.model, arguments.data, k=arguments.k, temperature=arguments.temperature, **options),
-        arguments.json,
-    )
+    with joined() as accelerator:
+        results = knn(
+            arguments.model, arguments.data, k=arguments.k, temperature=arguments.temperature,
+            accelerator=accelerator, show_progress=True, **_options(arguments),
+        )  # fmt: skip
+        if accelerator.is_main_process:
+            if (used := results[0].settings["k"]) < arguments.k:
+                print(f"note: k is {used}, all images of the train split, not {arguments.k}", file=sys.stderr)
+            _print(results, arguments.json)
 
 
 def _probe(arguments: Namespace) -> None:
     from ssl_hub.evaluate.model import linear_probe
+    from ssl_hub.train.launch import joined
 
-    _print(linear_probe(arguments.model, arguments.data, **_options(arguments)), arguments.json)
+    with joined() as accelerator:
+        results = linear_probe(
+            arguments.model, arguments.data, protocol=arguments.protocol,
+            overrides=parse_assignments(arguments.overrides),
+            accelerator=accelerator, show_progress=True, **_options(arguments),
+        )  # fmt: skip
+        if accelerator.is_main_process:
+            _print(results, arguments.json)
+
+
+def _finetune(arguments: Namespace) -> None:
+    from ssl_hub.train.finetune import finetune
+
+    options = _options(arguments)
+    if arguments.train_list is not None:
+        options["train_split"] = f"{options['train_split'] or 'train'}@{arguments.train_list}"
+    folder, results = finetune(
+        arguments.model, arguments.data, output=arguments.output, fraction=arguments.fraction,
+        resume=arguments.resume, overwrite=arguments.overwrite,
+        overrides=parse_assignments(arguments.overrides), show_progress=True, **options,
+    )  # fmt: skip
+    if os.environ.get("RANK", "0") == "0":
+        _print(results, arguments.json)
+        print(f"released in {folder}", file=sys.stderr)
 
 
 def _print(results: list[Result], as_json: bool) -> None:
@@ -69,4 +113,4 @@ def _print(results: list[Result], as_json: bool) -> None:
         print(json.dumps([asdict(result) for result in results], indent=2))
         return
     for result in results:
-        print(f"{result.protocol:8}{result.metric}  {result.value:6.2f} %  {result.dataset} ({result.split})")
+        print(f"{result.protocol:22}{result.metric}  {result.value:6.2f} %  {result.dataset} ({result.split})")

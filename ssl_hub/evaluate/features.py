@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,12 @@ from torch import Tensor, nn
 from ssl_hub.data.loaders import eval_batches
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.labels import UNLABELLED, Labels, check_labels, labels_of
+from ssl_hub.evaluate.progress import Progress
+from ssl_hub.evaluate.standardise import row_slices
 
+IN_MEMORY_BYTES = 4 * 2**30  # of one split's features, up to which they are not put on disk
 GATHERED_ROWS = 8192  # rows per rank and exchange, so that a device never holds the features of a whole data set
-UNLABELLED = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,7 @@ class Features:
                 f"features of {self.name} have shape {list(self.x.shape)} with labels {list(self.y.shape)}, "
                 "expected [N, C] with [N], neither of them empty"
             )
-        bad = int((~np.isfinite(self.x).all(axis=1)).sum())
+        bad = sum(int((~np.isfinite(self.x[rows]).all(axis=1)).sum()) for rows in row_slices(len(self.x)))
         if bad:
             raise UsageError(
                 f"{bad} of {len(self.x)} images of {self.name} have features that are not finite; "
@@ -68,6 +73,10 @@ class Features:
     @property
     def width(self) -> int:
         return int(self.x.shape[1])
+
+    @property
+    def labels(self) -> Labels:
+        return Labels(self.name, self.y, self.classes)
 
 
 class _Pixels(nn.Module):
@@ -93,6 +102,7 @@ def extract(
     workers: int = 0,
     device: torch.device | str | None = None,
     accelerator: Accelerator | None = None,
+    show_progress: bool = False,
 ) -> Features:
     """Features of every image of ``source``, each exactly once and in order, on every rank.
 
@@ -101,6 +111,7 @@ def extract(
     every rank computes one contiguous share, and all ranks return all rows.
 
     ``device`` is where the images go: by default to the model's parameters, else to the accelerator's device.
+    ``show_progress`` lets the main process say on stderr how far it is. Features of more than 4 GiB are memory-mapped.
 
     Raises UsageError, on all ranks alike, where the source is empty or an image unreadable, the model does not return
     [B, C], or features are not finite.
@@ -112,8 +123,13 @@ def extract(
         raise UsageError(f"batch_size is {batch_size}, expected at least 1")
     device = torch.device(device) if device is not None else _device_of(model, accelerator)
 
+    main = accelerator is None or accelerator.is_main_process
+    take_share = partial(
+        _share_of_features, model, transform=transform, batch_size=batch_size, workers=workers, device=device,
+        progress=f"features of {name}" if show_progress and main else None,
+    )  # fmt: skip
     if accelerator is None or accelerator.num_processes == 1:
-        x = _share_of_features(model, source, transform, batch_size, workers, device)
+        x = take_share(source)
     else:
         # Contiguous shares of one size: rank r holds rows [r * share, (r + 1) * share), so that only the tail of the
         # ranks' concatenation is padding, and cutting it at N leaves each row once and in order.
@@ -123,32 +139,18 @@ def extract(
         mine, failure = np.empty((0, 0), np.float32), ""
         try:
             if len(rows):
-                mine = _share_of_features(model, source.subset(rows), transform, batch_size, workers, device)
+                mine = take_share(source.subset(rows))
         except UsageError as error:
             failure = str(error)  # raised below on every rank: one that raised alone would leave the others waiting
         x = _gather_shares(mine, failure, share, accelerator)[:count]
 
-    labels = np.full(count, UNLABELLED) if source.labels is None else source.labels
     layer = getattr(model, "feature_layer", "backbone")
-    return Features(x, labels, source.classes, source.name, source.split, layer)
+    return Features(x, labels_of(source).y, source.classes, source.name, source.split, layer)
 
 
 def check_pair(train: Features, test: Features) -> None:
     """Raise UsageError unless ``test`` can be judged by a classifier fitted on ``train``: labels, classes and width."""
-    for features in (train, test):
-        unknown = int((features.y == UNLABELLED).sum())
-        if features.classes is None or unknown:
-            raise UsageError(
-                f"{unknown} of {len(features)} images of {features.name} have no label; "
-                "choose a labelled split (data.train_split, data.test_split)"
-            )
-    if train.classes != test.classes:
-        differing = sorted(set(train.classes or ()) ^ set(test.classes or ()))
-        difference = f"not in both: {', '.join(differing[:5])}" if differing else "same names in another order"
-        raise UsageError(
-            f"{train.name} has {len(train.classes or ())} classes and {test.name} has {len(test.classes or ())} "
-            f"({difference}); expected one class list for both splits"
-        )
+    check_labels(train.labels, test.labels)
     if train.width != test.width:
         raise UsageError(
             f"features of {train.name} have width {train.width} and those of {test.name} width {test.width}; "
@@ -164,18 +166,20 @@ def _share_of_features(
     batch_size: int,
     workers: int,
     device: torch.device,
+    progress: str | None,
 ) -> np.ndarray:
     """float32 [len(source), C] of this process's images."""
     x: np.ndarray | None = None
     rows_seen = 0
-    with _eval_mode(model):
+    with eval_mode(model), Progress(progress, len(source), "images") as shown:
         for images, rows in eval_batches(source, transform, batch_size=batch_size, workers=workers, device=device):
             features = model(images)
             _check_pooled(features, len(rows))
             if x is None:
-                x = np.empty((len(source), features.shape[1]), np.float32)
+                x = _table(len(source), features.shape[1])
             x[rows] = features.float().cpu().numpy()
             rows_seen += len(rows)
+            shown.advance(len(rows))
     assert x is not None and rows_seen == len(source), f"{rows_seen} of {len(source)} images were loaded"
     return x
 
@@ -187,7 +191,7 @@ def _gather_shares(mine: np.ndarray, failure: str, share: int, accelerator: Acce
         if message:
             raise UsageError(message)
     ranks, width = accelerator.num_processes, max(width for _, width in reports)
-    gathered = np.empty((ranks, share, width), np.float32)
+    gathered = _table(ranks * share, width).reshape(ranks, share, width)
     for start in range(0, share, GATHERED_ROWS):
         part = np.zeros((min(GATHERED_ROWS, share - start), width), np.float32)
         have = mine[start : start + len(part)].reshape(-1, width)
@@ -197,8 +201,16 @@ def _gather_shares(mine: np.ndarray, failure: str, share: int, accelerator: Acce
     return gathered.reshape(ranks * share, width)
 
 
+def _table(rows: int, width: int) -> np.ndarray:
+    """Room for features: beyond :data:`IN_MEMORY_BYTES` in a file of the temporary folder that vanishes with them."""
+    if 4 * rows * width <= IN_MEMORY_BYTES:
+        return np.empty((rows, width), np.float32)
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, np.float32, "w+", shape=(rows, width))
+
+
 @contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """Eval mode inside; afterwards each submodule's own flag, which ``model.train()`` alone would not bring back."""
     flags = {module: module.training for module in model.modules()}
     model.eval()

@@ -50,12 +50,25 @@ def knn_classify(
     scores = torch.zeros(len(queries), num_classes, device=bank.device)
     for start in range(0, len(queries), chunk_size):
         chunk = functional.normalize(queries[start : start + chunk_size].to(bank.device).float(), eps=SMALLEST_NORM)
-        similarity = (chunk @ bank.T).mul_(inverse_norms)
+        similarity = _products(chunk, bank).mul_(inverse_norms)
         nearest, neighbours = similarity.topk(k, dim=1)  # descending: column 0 is the nearest
         del similarity  # before the next chunk's is allocated
         votes = ((nearest - nearest[:, :1]) / temperature).exp_()
         scores[start : start + chunk_size].scatter_add_(1, labels[neighbours], votes)
     return scores
+
+
+def _products(queries: Tensor, bank: Tensor) -> Tensor:
+    """``queries @ bank.T``.
+
+    On a CPU by the operator that torch's own compiler takes for linear layers: oneDNN's float32 product, where ``@`` is
+    MKL's, which has been seen to take 1.7 times as long on an AMD processor.
+    """
+    by_onednn = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+    if by_onednn is None or bank.device.type != "cpu":
+        return queries @ bank.T
+    product: Tensor = by_onednn(queries, bank, None, "none", [], "")
+    return product
 
 
 def knn(

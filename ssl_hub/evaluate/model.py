@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from accelerate import Accelerator
+from torch import nn
 
 from ssl_hub.config import Data, Recipe
-from ssl_hub.data.sources import open_source
+from ssl_hub.data.sources import Source, open_source
+from ssl_hub.data.views import EvalTransform
 from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
-from ssl_hub.evaluate.features import Features, extract, pixel_model
+from ssl_hub.evaluate.features import extract, pixel_model
+from ssl_hub.evaluate.head_training import train_probe
+from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
+from ssl_hub.evaluate.protocols import Cached, get_protocol
+from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.model import backbones
 from ssl_hub.model.release import add_classifier, read_config, read_recipe
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.model.siamese import build
-from ssl_hub.zoo import get_recipe
+from ssl_hub.zoo import RECIPES, get_recipe
 
 TIMM, INIT, PIXELS = "timm:", "init:", "pixels"
 
 
-def eval_transform(model: nn.Module) -> Callable[[Any], Tensor]:
+def eval_transform(model: nn.Module) -> EvalTransform:
     """The evaluation transform of a timm model: resize, centre crop and normalise as its ``pretrained_cfg`` says.
 
     Takes a PIL image or a uint8 tensor [3, H, W] or [B, 3, H, W]; returns float32 of the model's input size.
@@ -50,10 +56,11 @@ class Subject(NamedTuple):
     """What is evaluated."""
 
     model: nn.Module  # [B, 3, S, S] -> [B, C]
-    transform: Callable[[Any], Tensor]
-    folder: Path | None  # where its results belong, for a release
+    transform: EvalTransform
+    folder: Path | None  # where its results belong, for a release of this machine
     recipe: Recipe | None  # what trained it, for a release that says so
     collapsed: bool = False  # whether its features had, when it was trained
+    config: dict[str, Any] | None = None  # config.json of a release
 
 
 def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
@@ -61,8 +68,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
 
     Args:
         model: a run folder or release name; ``timm:NAME`` for that architecture at random initialisation, or
-            ``timm:NAME@TAG`` for timm's weights; ``init:RECIPE`` for a recipe's backbone before training; ``pixels``
-            for the images themselves; or a timm model.
+            ``timm:NAME@TAG`` for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
+            ``init:FOLDER`` for a run's; ``pixels`` for the images themselves; or a timm model.
         image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
         seed: draws the random initialisation.
     """
@@ -73,7 +80,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
         return Subject(pixel_model(), transform, None, None)
     if name.startswith(INIT) and image_size is None:
-        recipe = get_recipe(name.removeprefix(INIT))
+        recipe = _untrained_recipe(name.removeprefix(INIT))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             untrained = build(recipe).encoder.backbone.eval()
@@ -84,18 +91,37 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             named = f"{architecture}.{tag}" if tag else architecture
-            made = backbones.create(named, pretrained=bool(tag), pretrained_cfg_overlay=size or None).eval()
+            made = backbones.create(
+                named, pretrained=bool(tag), image_size=image_size, pretrained_cfg_overlay=size or None
+            ).eval()
+        if image_size is not None:
+            backbones.feature_width(made, image_size)
         return Subject(made, eval_transform(made), None, None)
     if image_size is not None:
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
     folder = store.resolve(name)
     loaded = store.load(folder)
-    collapsed = bool(read_config(folder).get("ssl_hub", {}).get("collapsed", False))
-    return Subject(loaded, eval_transform(loaded), folder, read_recipe(folder), collapsed)
+    config = read_config(folder)
+    collapsed = bool(config.get("ssl_hub", {}).get("collapsed", False))
+    keeps = folder if store.owned(folder) else None
+    return Subject(loaded, eval_transform(loaded), keeps, read_recipe(folder), collapsed, config)
+
+
+def _untrained_recipe(name: str) -> Recipe:
+    """A registered recipe, or else that of a run folder."""
+    recipe = None if name in RECIPES else read_recipe(store.run_folder(name)) if Path(name).is_dir() else None
+    return recipe or get_recipe(name)
 
 
 def knn(
-    model: str | Path | nn.Module, data: str | None = None, *, k: int = 20, temperature: float = 0.07, **options: Any
+    model: str | Path | nn.Module,
+    data: str | None = None,
+    *,
+    k: int = 20,
+    temperature: float = 0.07,
+    accelerator: Accelerator | None = None,
+    show_progress: bool = False,
+    **options: Any,
 ) -> list[Result]:
     """Weighted k-nearest-neighbour accuracy of a frozen backbone; the train split is the bank, the test split queries.
 
@@ -104,6 +130,8 @@ def knn(
             :func:`open_model`.
         data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
         k, temperature: of the vote (Wu et al. 2018, section 3.4).
+        accelerator: of several processes, which share the extraction; all return the same.
+        show_progress: say on stderr how far it is.
         options: see :class:`Extraction`.
 
     Returns:
@@ -111,27 +139,56 @@ def knn(
     """
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    train, test = features_of(subject, data, extraction)
-    results = _marked(nearest.knn(train, test, k=k, temperature=temperature), subject)
-    if subject.folder is not None:
+    work = _work(subject, extraction, accelerator, show_progress)
+    sources = sources_of(subject.recipe, data, extraction)
+    check_labels(*map(labels_of, sources))
+    train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
+    results = _marked(nearest.knn(train, test, k=k, temperature=temperature, device=work.device), subject)
+    if subject.folder is not None and work.rank == 0:
         append_results(subject.folder, results)
     return results
 
 
-def linear_probe(model: str | Path | nn.Module, data: str | None = None, **options: Any) -> list[Result]:
-    """Linear-probe accuracy of a frozen backbone: multinomial logistic regression on standardised, cached features.
+def linear_probe(
+    model: str | Path | nn.Module,
+    data: str | None = None,
+    *,
+    protocol: str = "cached",
+    overrides: Mapping[str, Any] | None = None,
+    accelerator: Accelerator | None = None,
+    show_progress: bool = False,
+    **options: Any,
+) -> list[Result]:
+    """Accuracy of a linear classifier on a frozen backbone, by a named protocol.
 
-    The strength of its regularisation is chosen on a held-out part of the train split; see
-    :func:`ssl_hub.evaluate.linear.linear_probe`. Arguments and what is returned are those of :func:`knn`; ``seed`` also
-    draws the held-out part. A release keeps the head as well: ``ssl_hub.load(model, head=...)`` is then a classifier,
-    and a head for the pre-training data becomes the released model's own.
+    Args:
+        model, data, accelerator, show_progress, options: as in :func:`knn`; ``seed`` also draws the held-out part of
+            the train split, the initial heads and the crops.
+        protocol: ``cached``, ``byol``, ``simsiam`` or ``authors-small``; see :mod:`ssl_hub.evaluate.protocols`.
+        overrides: of the protocol's settings, such as ``{"epochs": 10}``.
+
+    Returns:
+        Top-1 (and top-5 from five classes on) after the last epoch, in percent, with what was chosen without the test
+        split in ``settings``. A release keeps them, and the head: ``ssl_hub.load(model, head=...)`` is then a
+        classifier, and a head for the pre-training data becomes the released model's own.
     """
+    chosen = get_protocol(protocol, overrides)
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    train, test = features_of(subject, data, extraction)
-    head, results = linear.linear_probe(train, test, seed=extraction.seed)
+    work = _work(subject, extraction, accelerator, show_progress)
+    sources = sources_of(subject.recipe, data, extraction)
+    labels = [labels_of(source) for source in sources]
+    check_labels(*labels)
+    check_trainable(labels[0])
+    if isinstance(chosen, Cached):
+        train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
+        head, results = linear.linear_probe(train, test, chosen, seed=extraction.seed, work=work)
+    else:
+        head, results = train_probe(
+            subject.model, *sources, subject.transform, chosen, name=protocol, seed=extraction.seed, work=work
+        )
     results = _marked(results, subject)
-    if subject.folder is not None:
+    if subject.folder is not None and work.rank == 0:
         head.save(subject.folder)
         append_results(subject.folder, results)
         if data is None or (subject.recipe is not None and subject.recipe.data.name == data):
@@ -161,9 +218,9 @@ class Extraction:
     seed: int = 0
 
 
-def features_of(subject: Subject, data: str | None, extraction: Extraction) -> tuple[Features, Features]:
-    """Features of the train and test split of ``data``."""
-    own = None if subject.recipe is None else subject.recipe.data
+def sources_of(recipe: Recipe | None, data: str | None, extraction: Extraction) -> tuple[Source, Source]:
+    """The train and test split of ``data``, by default of what ``recipe`` trained on."""
+    own = None if recipe is None else recipe.data
     name = data or (own.name if own is not None else None)
     if name is None:
         raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
@@ -172,21 +229,18 @@ def features_of(subject: Subject, data: str | None, extraction: Extraction) -> t
         "image_column": extraction.image_column or known.image_column,
         "label_column": extraction.label_column or known.label_column,
     }
-    sources = [
+    train, test = (
         open_source(name, split, **columns)
         for split in (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
-    ]
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = subject.model.to(device)
-    train, test = (
-        extract(
-            model,
-            source,
-            subject.transform,
-            batch_size=extraction.batch_size,
-            workers=extraction.workers,
-            device=device,
-        )
-        for source in sources
     )
     return train, test
+
+
+def _work(subject: Subject, extraction: Extraction, accelerator: Accelerator | None, show_progress: bool) -> Work:
+    """How the evaluation is carried out, with the model on its device."""
+    if extraction.batch_size < 1:
+        raise UsageError(f"batch_size is {extraction.batch_size}, expected at least 1")
+    usual = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual if accelerator is None else accelerator.device
+    subject.model.to(device)
+    return Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,6 +82,22 @@ def set_threads(launcher: Launcher | None, local_processes: int) -> int:
     return torch.get_num_threads()
 
 
+@contextmanager
+def joined() -> Iterator[Accelerator]:
+    """accelerate's view of this process, for a command that leaves no run: every core at work, and what is amiss said.
+
+    Processes that end normally part here; one that fails leaves it to the launcher to end the others.
+    """
+    launcher, accelerator = find_launcher(), open_accelerator()
+    end_with(launcher)
+    set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
+    warning = missing_processes(launcher, accelerator.num_processes)
+    if warning is not None and accelerator.is_main_process:
+        print(f"warning: {warning}", file=sys.stderr)
+    yield accelerator
+    accelerator.end_training()
+
+
 def available_cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -101,5 +119,5 @@ def missing_processes(launcher: Launcher | None, running: int) -> str | None:
         return None
     return (
         f"the launcher was asked for {asked} processes and {running} runs; for several CPU processes use"
-        f" torchrun --nproc_per_node {asked} recipes/train.py ..."
+        f" torchrun --nproc_per_node {asked} {sys.argv[0]} ..."
     )

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from timm.optim import Lars
 from torch import nn
 
 from ssl_hub.config import Optim, Recipe
 from ssl_hub.errors import UsageError
+from ssl_hub.model.lars import Lars
 
 
 def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulation: int) -> tuple[float, str]:
@@ -52,7 +52,6 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
                 "weight_decay": decay if not flat or optim.decay_norm_and_bias else 0.0,
                 "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else 1.0,
                 "constant": branch == "predictor" and optim.predictor_schedule == "constant",
-                "adapt": not flat,
             },
         )
         group["params"].append(parameter)
@@ -61,17 +60,12 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
 
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
-    """SGD, LARS (timm's, whose trust ratio here depends on the parameter's dimension alone) or AdamW."""
+    """SGD, LARS or AdamW."""
     if optim.name == "sgd":
         return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, foreach=True)
     if optim.name == "adamw":
         return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.momentum, 0.999), foreach=True)
-    if optim.decay_norm_and_bias:
-        raise UsageError("optim.decay_norm_and_bias is true, but LARS adapts every decayed group; set it to false")
-    adapted = [{**group, "always_adapt": group["adapt"]} for group in groups]
-    optimizer = Lars(adapted, lr=optim.lr, momentum=optim.momentum, trust_coeff=optim.trust_coefficient)
-    assert isinstance(optimizer, torch.optim.Optimizer)
-    return optimizer
+    return Lars(groups, lr=optim.lr, momentum=optim.momentum, trust_coefficient=optim.trust_coefficient)
 
 
 def schedule_factor(optim: Optim, step: int, *, total_steps: int, warmup_steps: int) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from accelerate import Accelerator
 from torch import nn
 
-from ssl_hub.config import Recipe
+from ssl_hub.config import Data, Recipe
+from ssl_hub.data.bad_images import without_bad
 from ssl_hub.data.images import decoded
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.data.views import EvalTransform, eval_transform
@@ -23,6 +24,7 @@ from ssl_hub.model.results import Result, append_results
 
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
 PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end
+TOO_MANY = f"more than {PROBED_IMAGES:,} training images; probe it with a command of its own"
 
 
 def transform_for(recipe: Recipe) -> EvalTransform:
@@ -30,26 +32,38 @@ def transform_for(recipe: Recipe) -> EvalTransform:
     return eval_transform(size=recipe.views.size, **recipe.views.evaluation)
 
 
-def labelled_pair(recipe: Recipe) -> tuple[Source, Source] | None:
-    """The labelled train and test splits of the recipe's data, or None where it has not both."""
-    columns = {"image_column": recipe.data.image_column, "label_column": recipe.data.label_column}
-    try:
-        train = open_source(recipe.data.name, recipe.data.train_split, **columns)
-        test = open_source(recipe.data.name, recipe.data.test_split, **columns)
-    except UsageError:
-        return None
-    if train.labels is None or test.labels is None or (train.labels < 0).any() or (test.labels < 0).any():
-        return None
+def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
+    """The labelled train and test splits of the recipe's data; :class:`UsageError` says why there are none."""
+    data = recipe.data
+    if data.stream:
+        raise UsageError("the data is a stream; probe with data that can be opened as a whole")
+    columns = {"image_column": data.image_column, "label_column": data.label_column}
+    train, test = (open_source(data.name, split, **columns) for split in (data.train_split, data.test_split))
+    for source in (train, test):
+        unknown = len(source) if source.labels is None else int((source.labels < 0).sum())
+        if unknown:
+            raise UsageError(f"{unknown} of {len(source)} images of {source.name} ({source.split}) have no label")
     return train, test
+
+
+def readable(source: Source, data: Data) -> Source:
+    """The source without its unreadable images, where the recipe's data puts up with them."""
+    return without_bad(source, data.max_bad_images) if data.on_bad_image == "skip" else source
 
 
 class KNNMonitor:
     """kNN accuracy of the backbone on the recipe's own data, on at most 20,000 bank images and 5,000 queries."""
 
     def __init__(self, recipe: Recipe) -> None:
-        pair = labelled_pair(recipe) if recipe.runtime.knn_every_epochs > 0 else None
-        self._pair = None if pair is None else (decoded(thinned(pair[0], BANK)), decoded(thinned(pair[1], QUERIES)))
         self._recipe = recipe
+        self._pair: tuple[Source, Source] | None = None
+        if recipe.runtime.knn_every_epochs > 0:
+            try:
+                train, test = labelled_pair(recipe)
+            except UsageError:
+                return
+            bank, queries = thinned(train, BANK), thinned(test, QUERIES)
+            self._pair = decoded(readable(bank, recipe.data)), decoded(readable(queries, recipe.data))
 
     def measure(self, backbone: nn.Module, accelerator: Accelerator) -> float | None:
         """Top-1 in percent, or None without labels. Collective over processes."""
@@ -77,13 +91,12 @@ def measure(
     Returns the results, and why there are none where there are none: the training is done and saved by now, so data
     that cannot be probed is no error.
     """
-    pair = labelled_pair(recipe)
-    if pair is None:
-        return [], "the data has no labelled train and test split"
-    if len(pair[0]) > PROBED_IMAGES:
-        return [], f"more than {PROBED_IMAGES:,} training images; probe it with a command of its own"
     try:
-        return _probed(backbone, pair, recipe, folder, accelerator, collapsed=collapsed), None
+        pair = labelled_pair(recipe)
+        if len(pair[0]) > PROBED_IMAGES:
+            return [], TOO_MANY
+        train, test = (readable(source, recipe.data) for source in pair)
+        return _probed(backbone, (train, test), recipe, folder, accelerator, collapsed=collapsed), None
     except UsageError as error:
         return [], str(error)
     finally:
@@ -115,7 +128,7 @@ def _probed(
 def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str | None, *, collapsed: bool) -> str:
     """The last words of a run: what was measured, what was published, and what to do next."""
     lines = [f"done: {recipe.name} in {folder}"]
-    lines += [f"  {r.protocol:8}{r.metric}  {r.value:5.2f} %  on {r.dataset} ({r.split})" for r in results]
+    lines += [f"  {r.protocol:14}{r.metric}  {r.value:5.2f} %  on {r.dataset} ({r.split})" for r in results]
     if unmeasured is not None:
         lines.append(f"  not probed: {unmeasured}")
     lines += [
@@ -124,10 +137,11 @@ def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str
     ]
     if collapsed:
         lines.append("  the features have collapsed: this is no useful backbone")
+    data = recipe.data.name if unmeasured in (None, TOO_MANY) else "DATA_WITH_LABELS"
     name = folder.name if folder.parent == home() else str(folder)
     lines += [
         "next:",
         f'  model = ssl_hub.load("{name}")' + ("" if results else "        # features of a frozen backbone"),
-        f"  ssl-hub probe {name} --data {recipe.data.name}",
+        f"  ssl-hub probe {name} --data {data}",
     ]
     return "\n".join(lines)

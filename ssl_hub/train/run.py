@@ -46,7 +46,7 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
         ) from None
 
 
-def start(folder: Path, recipe: Recipe, facts: dict[str, Any], *, overwrite: bool) -> None:
+def start(folder: Path, recipe: Recipe | None, facts: dict[str, Any], *, overwrite: bool) -> None:
     """Create the folder, empty, and write recipe.json."""
     if overwrite and folder.exists():
         shutil.rmtree(folder)

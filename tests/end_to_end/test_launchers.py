@@ -45,16 +45,16 @@ def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
     assert done.returncode == 0, done.stderr
     name = "directpred-digits-train.max_steps-4"  # four steps are not what the recipe says
     folder = tmp_path / name
-    assert "linear  top1" in done.stderr
+    assert "linear-cached top1" in done.stderr
     assert f'ssl_hub.load("{name}")' in done.stderr
     assert "modified (train.max_steps=4)" in done.stderr
     assert {p.name for p in folder.iterdir()} == {
-        "checkpoints", "config.json", "heads", "method.safetensors", "metrics.jsonl", "model.safetensors",
-        "recipe.json", "results.json",
+        "checkpoints", "config.json", "hashes.json", "heads", "method.safetensors", "metrics.jsonl",
+        "model.safetensors", "recipe.json", "results.json",
     }  # fmt: skip
     results = json.loads((folder / "results.json").read_text())
     assert {(r["protocol"], r["metric"]) for r in results} == {
-        (p, m) for p in ("knn", "linear") for m in ("top1", "top5")
+        (p, m) for p in ("knn", "linear-cached") for m in ("top1", "top5")
     }
     # accelerate launch sets one thread; nobody asked for that, so all cores work.
     assert facts(folder)["threads_per_process"] == available_cores()
@@ -156,7 +156,7 @@ def test_flat_folder_trains_without_labels(photos):
     settings = ["train.batch_size=4", "train.epochs=1"]
     done = launch([sys.executable], "byol-digits", *settings, "--data", str(flat), "--output", str(photos / "run"))
     assert done.returncode == 0, done.stderr
-    assert "not probed: the data has no labelled train and test split" in done.stderr
+    assert "is a flat folder of" in done.stderr and "there is no split 'test'" in done.stderr
     assert not (photos / "run" / "results.json").exists()
     assert ssl_hub.load(photos / "run")(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 

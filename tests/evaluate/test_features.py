@@ -1,10 +1,5 @@
 """Extraction: every image once, in order, on every rank, by a backbone that is the same before and after."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,11 +8,11 @@ from torch import nn
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate import features as features_module
 from ssl_hub.evaluate.features import Features, check_pair, extract, pixel_model
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
 
-ROOT = Path(__file__).parents[2]
 TRANSFORM = eval_transform(size=6, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 
@@ -104,6 +99,14 @@ def test_features_that_are_not_finite_are_counted():
         extract(Returns(broken), numbered(10), TRANSFORM, batch_size=4)
 
 
+def test_many_features_lie_on_disk(monkeypatch):
+    held = extract(pixel_model(), numbered(22), TRANSFORM, batch_size=4)
+    monkeypatch.setattr(features_module, "IN_MEMORY_BYTES", 100)
+    mapped = extract(pixel_model(), numbered(22), TRANSFORM, batch_size=4)
+    assert (held.x == mapped.x).all()
+    assert isinstance(mapped.x.base, np.memmap) and not isinstance(held.x.base, np.memmap)
+
+
 def test_half_precision_features_come_back_as_float32():
     half = Returns(lambda images: images.flatten(1).bfloat16())
     assert extract(half, numbered(3), TRANSFORM).x.dtype == np.float32
@@ -149,34 +152,3 @@ def test_pixels_as_features_are_probed_and_named_as_such():
     train, test = (extract(pixel_model(), numbered(40, split=split), TRANSFORM) for split in ("train", "test"))
     _, probed = linear_probe(train, test)
     assert {r.settings["layer"] for r in [*knn(train, test, k=1), *probed]} == {"pixels"}
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """What three ranks found, each in a process of its own, joined by gloo."""
-    folder = tmp_path_factory.mktemp("ranks")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "3"]
-    script = str(Path(__file__).with_name("extract_on_ranks.py"))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*launch, script, str(folder)], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return [dict(np.load(folder / f"rank{rank}.npz")) for rank in range(3)]
-
-
-@pytest.mark.parametrize("count", [1, 2, 22])
-def test_three_ranks_give_each_row_once_and_equal_one_process(ranks, count):
-    sys.path.insert(0, str(Path(__file__).parent))
-    try:
-        import extract_on_ranks as script
-    finally:
-        sys.path.pop(0)
-    alone = extract(script.backbone(), script.source(count), script.transform(), batch_size=4)
-    for found in ranks:
-        assert found["ranks"] == 3
-        assert found[f"x{count}"].shape == (count, 5)
-        np.testing.assert_allclose(found[f"x{count}"], alone.x, atol=1e-6)
-        assert (found[f"y{count}"] == alone.y).all()
-
-
-def test_an_image_that_one_rank_cannot_read_is_an_error_on_all_of_them(ranks):
-    assert [str(found["error"]) for found in ranks] == ["cannot read photo 21.jpg"] * 3

@@ -106,10 +106,33 @@ def test_lars_ratio_is_one_for_zero_weights():
     assert torch.equal(module.weight.detach(), torch.full((3, 4), -0.5))
 
 
-def test_lars_with_decayed_vectors_is_refused():
-    optim = Optim(name="lars", decay_norm_and_bias=True)
-    with pytest.raises(UsageError, match="decay_norm_and_bias is true, but LARS"):
-        build_optimizer(parameter_groups(nn.Linear(2, 2), optim), optim)
+def test_lars_takes_the_steps_of_timms():
+    """Over several steps with momentum and decay, on the matrices that both adapt."""
+    from timm.optim import Lars as Peer
+
+    ours, peers = nn.Linear(5, 4, bias=False).double(), nn.Linear(5, 4, bias=False).double()
+    peers.load_state_dict(ours.state_dict())
+    optim = Optim(name="lars", lr=0.7, weight_decay=0.01, trust_coefficient=0.02)
+    optimizer = build_optimizer(parameter_groups(ours, optim), optim)
+    set_learning_rates(optimizer, 0.7, 1.0)
+    peer = Peer(peers.parameters(), lr=0.7, momentum=0.9, weight_decay=0.01, trust_coeff=0.02)
+    for _ in range(5):
+        x = torch.randn(8, 5, dtype=torch.float64)
+        for module, steps in ((ours, optimizer), (peers, peer)):
+            steps.zero_grad()
+            module(x).pow(2).sum().backward()
+            steps.step()
+    torch.testing.assert_close(ours.weight, peers.weight, rtol=1e-6, atol=1e-9)
+
+
+def test_lars_may_decay_vectors_and_still_does_not_adapt_them():
+    module = nn.Linear(4, 3)
+    optim = Optim(name="lars", lr=0.5, momentum=0.0, weight_decay=0.1, decay_norm_and_bias=True)
+    optimizer = build_optimizer(parameter_groups(module, optim), optim)
+    set_learning_rates(optimizer, 0.5, 1.0)
+    module.weight.grad, module.bias.grad, before = torch.ones(3, 4), torch.ones(3), module.bias.detach().clone()
+    optimizer.step()
+    torch.testing.assert_close(module.bias.detach(), before - 0.5 * (1 + 0.1 * before))
 
 
 @pytest.mark.parametrize("name", ["sgd", "lars", "adamw"])

@@ -1,0 +1,28 @@
+"""The part of a training split on which choices are made, so that the test split is looked at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def stratified_holdout(
+    labels: NDArray[np.int64], share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sorted rows (kept, held out): ``share`` of all rows, spread over the classes by their sizes, by ``seed`` alone.
+
+    Together ``round(share * len(labels))`` rows, by largest remainders, except that a class gives at least one row and
+    never its last; so a class with one row keeps it, and the second part is empty where every class has one.
+    """
+    generator = np.random.default_rng(seed)
+    sizes = np.unique(labels, return_counts=True)[1]
+    quotas = share * sizes
+    counts = np.floor(quotas).astype(np.int64)
+    missing = round(share * len(labels)) - int(counts.sum())
+    counts[np.argsort(counts - quotas, kind="stable")[:missing]] += 1
+    counts = np.minimum(sizes - 1, np.maximum(1, counts))
+    by_class = np.split(np.argsort(labels, kind="stable"), np.cumsum(sizes)[:-1])
+    held = [generator.permutation(rows)[:count] for rows, count in zip(by_class, counts, strict=True)]
+    is_held = np.zeros(len(labels), np.bool_)
+    is_held[np.concatenate(held)] = True
+    return np.flatnonzero(~is_held), np.flatnonzero(is_held)

@@ -1,0 +1,152 @@
+"""A pretrained backbone with a new classifier, trained as one: groups, frozen stages, one optimiser step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ssl_hub.config import Optim
+from ssl_hub.errors import UsageError
+from ssl_hub.model.backbones import group_depths
+from ssl_hub.train.optim import load_named_state, named_state, schedule_factor, set_learning_rates
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuning:
+    """How a classifier is fine-tuned: SGD with Nesterov momentum and a cosine to 0 at every step.
+
+    The defaults are those of BYOL's semi-supervised setting (Grill et al. 2020, appendix C.2): no regularisation, one
+    learning rate for all. There it was swept over 0.005 to 0.1 and the epochs over 30 and 50; choose on images that are
+    neither trained nor tested on.
+    """
+
+    lr: float = 0.05  # times batch_size / reference_batch
+    reference_batch: int = 256
+    layer_decay: float = 1.0  # of the learning rate, from each stage (block of a transformer) to the one before it
+    head_lr_ratio: float = 1.0  # of the new classifier
+    freeze: int = 0  # stages, or blocks, from the images on that stay as they are; 1 is the stem alone
+    epochs: int = 50
+    warmup_epochs: float = 0.0
+    batch_size: int = 256  # over all processes and accumulation
+    accumulation: int = 1
+    momentum: float = 0.9
+    weight_decay: float = 0.0  # not of biases and normalisation
+    sync_bn: bool = True  # on several GPUs
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "layer_decay", "head_lr_ratio"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name} is {getattr(self, name)}, expected a number above 0")
+        for name in ("reference_batch", "epochs", "batch_size", "accumulation"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} is {getattr(self, name)}, expected at least 1")
+
+    @property
+    def peak_lr(self) -> float:
+        return self.lr * self.batch_size / self.reference_batch
+
+
+class ClassifierTrainer:
+    """A classifier [B, 3, S, S] -> [B, K] with its optimiser, advanced one optimiser step at a time."""
+
+    def __init__(
+        self, model: nn.Module, settings: Finetuning, accelerator: Accelerator, *, steps_per_epoch: int
+    ) -> None:
+        self.network, self.settings, self.accelerator, self.step = model, settings, accelerator, 0
+        self.steps_per_epoch, self.total_steps = steps_per_epoch, settings.epochs * steps_per_epoch
+        groups = parameter_groups(model, settings)
+        self._frozen = frozen_modules(model)
+        if settings.sync_bn and accelerator.num_processes > 1 and accelerator.device.type == "cuda":
+            self.network = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        optimizer = torch.optim.SGD(
+            groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0, foreach=True
+        )
+        self.model, self.optimizer = accelerator.prepare(self.network.to(accelerator.device), optimizer)
+        self._schedule = Optim(schedule="cosine")
+
+    @property
+    def done(self) -> bool:
+        return self.step >= self.total_steps
+
+    def train_mode(self) -> None:
+        """Train mode, but for what is frozen: its normalisation keeps its statistics."""
+        self.model.train()
+        for module in self._frozen:
+            module.eval()
+
+    def advance(self, micro_batches: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+        """One optimiser step on ``accumulation`` micro-batches; this process's mean cross entropy, on the device."""
+        settings = self.settings
+        factor = schedule_factor(
+            self._schedule,
+            self.step,
+            total_steps=self.total_steps,
+            warmup_steps=round(settings.warmup_epochs * self.steps_per_epoch),
+        )
+        set_learning_rates(self.optimizer, settings.peak_lr, factor)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = []
+        for index, (images, labels) in enumerate(micro_batches):
+            last = index == settings.accumulation - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                loss = functional.cross_entropy(self.model(images).float(), labels)
+                self.accelerator.backward(loss / settings.accumulation)
+            losses.append(loss.detach())
+        self.optimizer.step()
+        self.step += 1
+        return torch.stack(losses).mean()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a later process needs to continue exactly, except random states."""
+        state = {"step": self.step, "model": dict(self.network.state_dict()), "optimizer": named_state(self.optimizer)}
+        if self.accelerator.scaler is not None:
+            state["scaler"] = self.accelerator.scaler.state_dict()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["model"], strict=True)
+        load_named_state(self.optimizer, state["optimizer"])
+        if self.accelerator.scaler is not None and "scaler" in state:
+            self.accelerator.scaler.load_state_dict(state["scaler"])
+        self.step = int(state["step"])
+
+
+def parameter_groups(model: nn.Module, settings: Finetuning) -> list[dict[str, Any]]:
+    """Parameters by depth and dimension, deeper ones with higher learning rates; what is to be frozen is, here.
+
+    UsageError where ``freeze`` leaves nothing of the backbone to train and is more than the backbone has.
+    """
+    depths = group_depths(model)
+    deepest = max(depths.values())  # the classifier's
+    if not 0 <= settings.freeze <= deepest:
+        raise UsageError(
+            f"freeze is {settings.freeze}, and {type(model).__name__} has {deepest} stages before its classifier; "
+            f"expected 0 (none) to {deepest} (all of the backbone)"
+        )
+    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        depth, flat = depths[name], parameter.ndim <= 1
+        if depth < settings.freeze:
+            parameter.requires_grad_(False)
+            continue
+        ratio = settings.layer_decay ** (deepest - depth) * (settings.head_lr_ratio if depth == deepest else 1.0)
+        decay = 0.0 if flat else settings.weight_decay
+        empty = {"params": [], "names": [], "lr_ratio": ratio, "weight_decay": decay, "constant": False}
+        group = groups.setdefault((depth, flat), empty)
+        group["params"].append(parameter)
+        group["names"].append(name)
+    return [groups[key] for key in sorted(groups)]
+
+
+def frozen_modules(model: nn.Module) -> list[nn.Module]:
+    """The modules that have parameters, none of which is trained."""
+    modules = ((module, list(module.parameters())) for module in model.modules())
+    return [module for module, own in modules if own and not any(p.requires_grad for p in own)]

@@ -1,0 +1,229 @@
+"""Fine-tuning a pretrained backbone with labels: on all of them, on 1 % or 10 %, or on other data."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from ssl_hub.atomic import sweep
+from ssl_hub.codec import with_settings
+from ssl_hub.data.labelled import LabelledCrops
+from ssl_hub.data.sources import Source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.accuracy import accuracy_results
+from ssl_hub.evaluate.features import extract
+from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
+from ssl_hub.evaluate.model import INIT, TIMM, Extraction, Subject, open_model, sources_of
+from ssl_hub.evaluate.progress import Progress
+from ssl_hub.evaluate.work import Work
+from ssl_hub.hub import store
+from ssl_hub.model.metrics import Metrics
+from ssl_hub.model.release import read_facts, write_recipe
+from ssl_hub.model.results import Result, append_results, installed_versions
+from ssl_hub.train import checkpoint, run
+from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
+from ssl_hub.train.finetuned import config_of, write_release
+from ssl_hub.train.launch import joined
+from ssl_hub.train.signals import Interrupted, StopSignal, agreed
+
+
+def finetune(
+    model: str | Path,
+    data: str | None = None,
+    *,
+    output: str | Path | None = None,
+    fraction: float = 1.0,
+    resume: bool = False,
+    overwrite: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+    show_progress: bool = False,
+    **options: Any,
+) -> tuple[Path, list[Result]]:
+    """Train a backbone and a new classifier together on labelled images, and leave a folder that is a release.
+
+    Training images are random resized crops, flipped half of the time; test images are the model's own evaluation
+    transform. The last epoch is measured.
+
+    Args:
+        model: a run folder, a release name, ``timm:NAME``, ``timm:NAME@TAG`` or ``init:RECIPE``.
+        data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
+        output: the folder; by default one in the store, named after the model and the data.
+        fraction: of the training images of each class, at least one, drawn by the seed. Published lists are splits:
+            ``train_split="train@1percent.txt"``.
+        resume: continue the run in that folder from its newest checkpoint, exactly; overwrite: replace it.
+        overrides: of the settings of :class:`~ssl_hub.train.classifier.Finetuning`, such as ``{"lr": 0.02}``.
+        options: splits, columns, image size, workers, batch of the test and seed: see
+            :class:`~ssl_hub.evaluate.model.Extraction`.
+
+    Returns:
+        The folder, and top-1 (and top-5 from five classes on) on the test split.
+
+    Raises:
+        UsageError: anything wrong with the arguments or the data, before training starts; a loss that is not finite.
+        Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
+    """
+    extraction = Extraction(**options)
+    settings = with_settings(Finetuning(seed=extraction.seed), overrides or {})
+    if not 0 < fraction <= 1:
+        raise UsageError(f"fraction is {fraction}, expected a share over 0 and up to 1, for example 0.01")
+    subject = open_model(model, image_size=extraction.image_size, seed=settings.seed)
+    if not callable(getattr(subject.model, "reset_classifier", None)):
+        raise UsageError(f"{model} takes no classifier; give a run, a release, {TIMM}NAME or {INIT}RECIPE")
+    train, test = sources_of(subject.recipe, data, extraction)
+    check_labels(labels_of(train), labels_of(test))
+    if fraction < 1:
+        train = _part(train, fraction, settings.seed)
+    check_trainable(labels_of(train))
+    source = str(model) if ":" in str(model) else Path(model).resolve().name
+    named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", train.name))
+    folder = store.home() / named if output is None else Path(output).expanduser()
+    run.claim(folder, resume=resume, overwrite=overwrite)
+
+    with joined() as accelerator:
+        config = config_of(subject, source, train)
+        facts = {
+            "finetuned_from": source,
+            "data": train.name,
+            "train_split": train.split,
+            "train_size": len(train),
+            "settings": asdict(settings),
+        }
+        if resume and any(read_facts(folder).get(name) != value for name, value in facts.items()):
+            raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
+        trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            whole = {**facts, "processes": accelerator.num_processes, "precision": accelerator.mixed_precision}
+            whole |= {"versions": installed_versions(), "git_commit": run.git_commit(), "command": " ".join(sys.argv)}
+            whole["started"] = datetime.now(UTC).isoformat(timespec="seconds")
+            if resume:
+                sweep(folder)
+                write_recipe(folder, subject.recipe, whole)
+            else:
+                run.start(folder, subject.recipe, whole, overwrite=overwrite)
+        accelerator.wait_for_everyone()
+        _load_newest(folder, trainer, accelerator)
+        _train(trainer, crops, folder, accelerator, show_progress=show_progress)
+
+        work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
+        results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
+        if accelerator.is_main_process:
+            write_release(folder, trainer.network, config, train)
+            append_results(folder, results)
+        accelerator.wait_for_everyone()
+    return folder, results
+
+
+def _measured(network: nn.Module, test: Source, subject: Subject, settings: dict[str, Any], work: Work) -> list[Result]:
+    """Accuracy of the classifier on the test split. Collective over processes."""
+    logits = extract(network, test, subject.transform, **work._asdict())
+    scores = torch.from_numpy(logits.x)
+    every = torch.ones(scores.shape[1], dtype=torch.bool)
+    results = accuracy_results(
+        scores,
+        torch.from_numpy(logits.y),
+        every,
+        dataset=test.name,
+        split=test.split,
+        protocol="finetune",
+        settings={name: value for name, value in settings.items() if name not in ("seed", "settings")},
+        seed=settings["seed"],
+    )
+    return [replace(result, collapsed=subject.collapsed) for result in results]
+
+
+def _load_newest(folder: Path, trainer: ClassifierTrainer, accelerator: Accelerator) -> None:
+    saved = checkpoint.existing(folder / run.CHECKPOINTS)
+    if not saved:
+        return  # a new run, or one that stopped before its first checkpoint
+    state = checkpoint.load(saved[-1])
+    trainer.load_state_dict(state)
+    if len(state["random"]) == accelerator.num_processes:
+        checkpoint.set_random_state(state["random"][accelerator.process_index], accelerator.device)
+
+
+def _part(source: Source, fraction: float, seed: int) -> Source:
+    """A stratified part of a source, and its split's name says so."""
+    assert source.labels is not None
+    _, rows = stratified_holdout(source.labels, fraction, seed)
+    part = source.subset(rows)
+    part.split = f"{source.split}, {100 * fraction:g} % of each class"
+    return part
+
+
+def _prepared(
+    subject: Subject, train: Source, settings: Finetuning, accelerator: Accelerator, *, workers: int
+) -> tuple[ClassifierTrainer, LabelledCrops]:
+    """The model with a new classifier, and the batches that it is trained on."""
+    shares = accelerator.num_processes * settings.accumulation
+    if settings.batch_size % shares or len(train) < settings.batch_size:
+        raise UsageError(
+            f"batch_size is {settings.batch_size} for {len(train)} images, {accelerator.num_processes} process(es) and"
+            f" {settings.accumulation} accumulation steps; expected a multiple of {shares} and at most {len(train)}"
+        )
+    crops = LabelledCrops(
+        train,
+        size=subject.transform.size,
+        mean=subject.transform.mean,
+        std=subject.transform.std,
+        batch_size=settings.batch_size,
+        micro_batch_size=settings.batch_size // shares,
+        rank=accelerator.process_index,
+        world=accelerator.num_processes,
+        seed=settings.seed,
+        device=accelerator.device,
+        workers=workers,
+        drop_last=True,
+    )
+    torch.manual_seed(settings.seed)  # the same new classifier on every process
+    assert train.classes is not None
+    subject.model.reset_classifier(len(train.classes))  # type: ignore[operator]
+    trainer = ClassifierTrainer(subject.model, settings, accelerator, steps_per_epoch=crops.steps_per_epoch)
+    torch.manual_seed(settings.seed + accelerator.process_index)  # dropout and drop-path differ over processes
+    return trainer, crops
+
+
+def _train(
+    trainer: ClassifierTrainer, crops: LabelledCrops, folder: Path, accelerator: Accelerator, *, show_progress: bool
+) -> None:
+    """All epochs from where the trainer stands, with a checkpoint after each and after a signal."""
+    main = accelerator.is_main_process
+    metrics = Metrics(folder, from_step=trainer.step) if main else None
+    title = f"fine-tuning {folder.name}" if show_progress and main else None
+
+    def save() -> None:
+        checkpoint.save(folder / run.CHECKPOINTS, trainer.state_dict(), accelerator, keep=1)
+
+    trainer.train_mode()
+    with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
+        while not trainer.done:
+            epoch, start = divmod(trainer.step, trainer.steps_per_epoch)
+            losses = []
+            for _, micro_batches in crops.epoch(epoch, start):
+                losses.append(trainer.advance(micro_batches))
+                progress.advance(1, f"epoch {epoch + 1} of {trainer.settings.epochs}")
+                if agreed(accelerator, [bool(stop)])[0] and not trainer.done:
+                    save()
+                    if main:
+                        print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
+                    raise Interrupted
+            loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
+            if not math.isfinite(loss):
+                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; the last checkpoint is intact. Lower lr")
+            if metrics is not None:
+                lr = trainer.optimizer.param_groups[-1]["lr"]
+                metrics.write({"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr})
+            save()
+    if metrics is not None:
+        metrics.close()

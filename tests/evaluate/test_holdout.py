@@ -1,0 +1,38 @@
+"""The held-out part of a training split: its size, its spread over the classes, and what is never taken."""
+
+import numpy as np
+import pytest
+
+from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.protocols import PROTOCOLS
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("sizes", [(1, 2, 3, 40), (1, 1), (10, 10), (500, 3)])
+def test_a_partition_that_leaves_no_class_without_training_images(share, sizes):
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    kept, held = stratified_holdout(y, share, seed=0)
+    assert sorted([*kept, *held]) == list(range(len(y)))
+    for label, size in enumerate(sizes):
+        out = int((y[held] == label).sum())
+        assert min(size - 1, 1) <= out <= max(size - 1, 0)
+        assert out == min(size - 1, 1) or abs(out - share * size) < 1 or out == size - 1
+
+
+def test_byol_holds_out_10009_images_of_imagenet_and_about_ten_of_each_class():
+    """With class sizes as uneven as ImageNet's: 732 to 1,300, most of them 1,300."""
+    sizes = np.full(1000, 1300)
+    small = np.linspace(732, 1299, 105).round().astype(int)
+    sizes[: len(small)] = small
+    sizes[len(small)] -= sizes.sum() - 1_281_167 if sizes.sum() > 1_281_167 else 0
+    y = np.repeat(np.arange(1000), sizes)
+    _, held = stratified_holdout(y, PROTOCOLS["byol"].holdout, seed=0)
+    assert len(held) == round(10_009 / 1_281_167 * len(y))
+    counts = np.bincount(y[held], minlength=1000)
+    assert counts.min() >= 5 and counts.max() <= 11
+
+
+def test_the_seed_decides():
+    y = np.arange(100) % 5
+    first, again, other = (stratified_holdout(y, 0.2, seed)[1] for seed in (0, 0, 1))
+    assert (first == again).all() and (first != other).any()

@@ -1,0 +1,91 @@
+"""Models by name: image sizes that an architecture is built for, weights that are not there, and what probes record."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import ssl_hub
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.model import open_model
+from ssl_hub.hub import store
+from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.release import save_release, write_recipe
+from ssl_hub.model.results import read_results
+from ssl_hub.model.siamese import build
+from ssl_hub.zoo import get_recipe
+
+
+@pytest.mark.parametrize("name", ["test_vit", "resnet10_tiny"])
+def test_architectures_that_are_built_for_a_size_are_built_for_the_one_asked_for(name):
+    subject = open_model(f"timm:{name}", image_size=48)
+    assert subject.transform.size == 48
+    with torch.no_grad():
+        assert subject.model(torch.zeros(2, 3, 48, 48)).ndim == 2
+
+
+def test_a_size_that_the_architecture_cannot_take_is_an_error():
+    with pytest.raises(UsageError, match="Levit.* does not take images of 50 pixels: "):
+        open_model("timm:levit_128s", image_size=50)
+
+
+@pytest.mark.parametrize("tag", ["a1_in1k", "nonsense"])
+def test_weights_that_cannot_be_had_are_one_line(tag):
+    with pytest.raises(UsageError, match=f"the weights of 'resnet18.{tag}' cannot be had: ") as caught:
+        open_model(f"timm:resnet18@{tag}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def released():
+    recipe = get_recipe("byol-digits")
+    folder = store.home() / recipe.name
+    folder.mkdir(parents=True)
+    write_recipe(folder, recipe, {"seed": 0})
+    save_release(folder, build(recipe), recipe)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("protocol", "overrides"),
+    [
+        ("cached", {"strengths": (1.0, 0.1), "max_iter": 20}),
+        ("byol", {"epochs": 1, "lrs": (0.4, 0.1), "holdout": 0.1}),
+        ("simsiam", {"epochs": 1}),
+        ("authors-small", {"epochs": 1}),
+    ],
+)
+def test_a_release_keeps_results_and_head_and_its_features(released, protocol, overrides):
+    images = torch.rand(4, 3, 16, 16)
+    with torch.no_grad():
+        before = ssl_hub.load(released)(images)
+    results = ssl_hub.linear_probe("byol-digits", protocol=protocol, overrides=overrides)
+    assert [(r.metric, r.value) for r in read_results(released)] == [(r.metric, r.value) for r in results]
+    assert {r.protocol for r in results} == {f"linear-{protocol}"}
+    head = ProbeHead.load(released, "digits", width=128)
+    assert head.settings["protocol"] == f"linear-{protocol}"
+    with torch.no_grad():
+        assert torch.equal(ssl_hub.load(released)(images), before)
+        # The head takes the backbone's features as they are, whatever it was fitted to.
+        logits = ssl_hub.load(released, head="digits")(images)
+        torch.testing.assert_close(logits, before @ head.weight.T + head.bias, rtol=1e-4, atol=1e-4)
+
+
+def test_other_data_leaves_the_released_classifier_alone(released, tmp_path):
+    ssl_hub.linear_probe(released, overrides={"strengths": (1.0,), "max_iter": 5})
+    before = (released / "config.json").read_bytes()
+    for split in ("train", "test"):
+        for label, grey in (("a", 40), ("b", 90), ("c", 180)):
+            folder = tmp_path / "greys" / split / label
+            folder.mkdir(parents=True)
+            for i in range(3):
+                Image.fromarray(np.full((16, 16, 3), grey + i, np.uint8)).save(folder / f"{i}.png")
+    results = ssl_hub.linear_probe(released, str(tmp_path / "greys"))
+    assert results[0].dataset == "greys" and (released / "config.json").read_bytes() == before
+    assert ProbeHead.load(released, "greys").classes == ("a", "b", "c")
+
+
+def test_a_model_that_is_no_timm_model_says_so():
+    with pytest.raises(UsageError, match="Linear has no pretrained_cfg"):
+        open_model(nn.Linear(2, 2))

@@ -6,7 +6,7 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types test test-slow test-data bench claims kills clean
+.PHONY: install demo check lint types test test-slow test-data test-browser bench claims kills clean
 
 install: .venv/installed
 
@@ -41,9 +41,13 @@ test-slow: install
 test-data: install
 	$(BIN)/python -m pytest -m data
 
+## Reports in a real headless Chromium (Debian: apt-get install chromium)
+test-browser: install
+	SSL_HUB_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/report/test_browser.py
+
 bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
 
 ## The paper's qualitative claims on digits, three seeds: an hour or less on two cores
 claims: install

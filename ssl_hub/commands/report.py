@@ -1,0 +1,80 @@
+"""``ssl-hub report``, ``watch``, ``embed`` and ``similar``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from ssl_hub.commands import Subparsers
+
+
+def register(commands: Subparsers) -> None:
+    report = commands.add_parser("report", help="one HTML page about one run, or several side by side")
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or its name in the store")
+    report.add_argument("--out", default="report.html", help="the file to write (default: report.html)")
+    report.add_argument("--data", help="what to show pictures of (default: each run's own data)")
+    report.set_defaults(run=_report)
+
+    watch = commands.add_parser("watch", help="follow a run that is training")
+    watch.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store; it need not exist yet")
+    watch.set_defaults(run=_watch)
+
+    embed = commands.add_parser("embed", help="write the features of a split to a parquet file")
+    _data_arguments(embed, split="test")
+    embed.add_argument("--out", required=True, help="a .parquet file: id, label, class, features")
+    embed.set_defaults(run=_embed)
+
+    similar = commands.add_parser("similar", help="the images of a split that are nearest to one")
+    _data_arguments(similar, split="train", image=True)
+    similar.add_argument("--k", type=int, default=8, help="neighbours (default 8)")
+    similar.add_argument("--out", help="also draw them: a .png or .jpg file")
+    similar.set_defaults(run=_similar)
+
+
+def _data_arguments(parser: ArgumentParser, *, split: str, image: bool = False) -> None:
+    parser.add_argument("model", help="run folder, release name, timm:NAME@TAG, init:RECIPE, or pixels")
+    if image:
+        parser.add_argument("image", help="an image file")
+    parser.add_argument(
+        "--data", help="registered name, path, or Hub dataset id (default: what the release was trained on)"
+    )
+    parser.add_argument("--split", default=split, help=f"default: {split}")
+    parser.add_argument("--image-column", help="of a table, where its type does not tell")
+    parser.add_argument("--label-column", help="of a table, where its type does not tell")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+
+
+def _report(arguments: Namespace) -> None:
+    from ssl_hub.report.page import write_report
+
+    print(write_report(arguments.runs, arguments.out, data=arguments.data))
+
+
+def _watch(arguments: Namespace) -> None:
+    from ssl_hub.report.watch import watch
+
+    watch(arguments.run_folder)
+
+
+def _embed(arguments: Namespace) -> None:
+    from ssl_hub.evaluate.embedding import embed
+
+    print(embed(arguments.model, arguments.data, out=arguments.out, **_options(arguments)))
+
+
+def _similar(arguments: Namespace) -> None:
+    from ssl_hub.evaluate.embedding import similar
+
+    found = similar(
+        arguments.model, arguments.image, arguments.data, k=arguments.k, out=arguments.out, **_options(arguments)
+    )
+    width = max(len(neighbour.label or "") for neighbour in found)
+    for place, neighbour in enumerate(found, start=1):
+        print(f"{place:3}  {neighbour.similarity:.4f}  {neighbour.label or '':{width}}  {neighbour.id}")
+
+
+def _options(arguments: Namespace) -> dict[str, Any]:
+    return {
+        name: getattr(arguments, name) for name in ("split", "image_column", "label_column", "batch_size", "workers")
+    }

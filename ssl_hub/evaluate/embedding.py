@@ -1,0 +1,235 @@
+"""What a frozen backbone makes of images: features in a table, and the images that are nearest to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+from torch import nn
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.config import Data
+from ssl_hub.data.decoding import decode
+from ssl_hub.data.sources import Source, open_source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.features import Features, extract
+from ssl_hub.evaluate.labels import UNLABELLED
+from ssl_hub.evaluate.model import Subject, open_model
+
+QUERIES_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbour:
+    """An image near another one: ``similarity`` is the cosine of their features, ``row`` its place in its split."""
+
+    id: str
+    row: int
+    label: str | None
+    similarity: float
+
+
+def embed(
+    model: str | Path | nn.Module,
+    data: str | None = None,
+    *,
+    split: str = "test",
+    out: str | Path,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    batch_size: int = 256,
+    workers: int = 4,
+) -> Path:
+    """Write the features of every image of a split to a parquet file, in the split's order.
+
+    Columns: ``id`` (a file's path below the data's root, else the place in the split), ``label`` (an index whose class
+    names ``datasets`` knows; null where unknown), ``class`` (the name), and ``features``, float32, a list of the
+    backbone's fixed width C. Any parquet reader reads it.
+
+    Args:
+        model: as in :func:`ssl_hub.knn`.
+        data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
+        out: the file, which ends in ``.parquet``.
+
+    Raises:
+        UsageError: another ending, a folder that does not exist, or what opening the model and data raises.
+    """
+    path = Path(out).expanduser()
+    if path.suffix != ".parquet":
+        raise UsageError(f"features go to a parquet file, got {path.name!r}; name it {path.stem or 'features'}.parquet")
+    _refuse_missing_folder(path)
+    subject = open_model(model)
+    source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
+    features = features_of(subject, source, batch_size=batch_size, workers=workers)
+    replace_file(path, _parquet_writer(source, features))
+    return path
+
+
+def similar(
+    model: str | Path | nn.Module,
+    image: str | Path | Image.Image,
+    data: str | None = None,
+    *,
+    split: str = "train",
+    k: int = 8,
+    out: str | Path | None = None,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    batch_size: int = 256,
+    workers: int = 4,
+) -> list[Neighbour]:
+    """The ``k`` images of a split whose features have the highest cosine similarity to those of ``image``, best first.
+
+    Args:
+        model: as in :func:`ssl_hub.knn`.
+        image: a file or a PIL image.
+        data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
+        k: how many; all where the split has fewer.
+        out: a picture of the image and its neighbours, of any format that Pillow writes.
+
+    Raises:
+        UsageError: k below 1, an image that cannot be read, or what opening the model and data raises.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k}, expected at least 1 neighbour")
+    query = image if isinstance(image, Image.Image) else decode(image, str(image))
+    if out is not None:
+        _refuse_missing_folder(Path(out).expanduser())
+        if Path(out).suffix.lower() not in Image.registered_extensions():
+            raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
+    subject = open_model(model)
+    source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
+    bank = features_of(subject, source, batch_size=batch_size, workers=workers)
+    asked = features_of(subject, Source("image", "query", [query]), batch_size=1, workers=0)
+    similarities, rows = nearest(bank.x, asked.x, k)
+    neighbours = [
+        Neighbour(id=source.id(row), row=row, label=class_of(source, row), similarity=similarity)
+        for similarity, row in zip(similarities[0].tolist(), rows[0].tolist(), strict=True)
+    ]
+    if out is not None:
+        sheet = neighbour_sheet(query, [(source.image(n.row), _caption(n)) for n in neighbours])
+        path = Path(out).expanduser()
+        replace_file(path, lambda aside: sheet.save(aside, format=Image.registered_extensions()[path.suffix.lower()]))
+    return neighbours
+
+
+def open_split(
+    subject: Subject,
+    data: str | None,
+    split: str,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+) -> Source:
+    """A split of ``data``, by default of what trained the subject; columns left out are its recipe's for that data."""
+    own = None if subject.recipe is None else subject.recipe.data
+    name = data or (None if own is None else own.name)
+    if name is None:
+        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
+    known = own if own is not None and own.name == name else Data()
+    return open_source(
+        name,
+        split,
+        image_column=image_column or known.image_column,
+        label_column=label_column or known.label_column,
+    )
+
+
+def features_of(subject: Subject, source: Source, *, batch_size: int = 256, workers: int = 4) -> Features:
+    """Features of a source, on a GPU where there is one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = subject.model.to(device)
+    return extract(model, source, subject.transform, batch_size=batch_size, workers=workers, device=device)
+
+
+@torch.no_grad()
+def nearest(bank: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosine similarities [Q, k], descending, and rows [Q, k] of the ``k`` (all, where fewer) nearest rows of a bank.
+
+    Legend: N bank rows, Q queries, C width. ``bank`` [N, C] and ``queries`` [Q, C] are float32; a zero vector has
+    similarity 0 to all.
+    """
+    normalise = torch.nn.functional.normalize
+    unit = normalise(torch.from_numpy(bank))
+    found = [
+        (normalise(chunk) @ unit.T).clamp_(-1, 1).topk(min(k, len(unit)), dim=1)
+        for chunk in torch.from_numpy(queries).split(QUERIES_AT_ONCE)
+    ]
+    return torch.cat([f.values for f in found]).numpy(), torch.cat([f.indices for f in found]).numpy()
+
+
+def class_of(source: Source, row: int) -> str | None:
+    """The class name of an image, or None where its label is unknown."""
+    if source.classes is None or source.labels is None or source.labels[row] == UNLABELLED:
+        return None
+    return source.classes[source.labels[row]]
+
+
+def neighbour_sheet(query: Image.Image, neighbours: Sequence[tuple[Image.Image, str]], side: int = 112) -> Image.Image:
+    """One row: the query, a gap, then each neighbour over its caption."""
+    import matplotlib
+
+    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", 11)
+    gap, below = 8, 34
+    sheet = Image.new("RGB", (gap + (side + gap) * (len(neighbours) + 1) + gap, side + below + gap), "white")
+    draw = ImageDraw.Draw(sheet)
+    for place, (image, caption) in enumerate([(query, "query"), *neighbours]):
+        left = gap + place * (side + gap) + (gap if place else 0)
+        method = Image.Resampling.NEAREST if max(image.size) < side else Image.Resampling.LANCZOS
+        sheet.paste(ImageOps.fit(image, (side, side), method), (left, gap))
+        for line, text in enumerate(caption.splitlines()):
+            draw.text((left, gap + side + 3 + 14 * line), _fitted(text, font, side), fill="#333333", font=font)
+    return sheet
+
+
+def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
+    """The text, its end replaced by an ellipsis where it is wider than ``width`` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "…") > width:
+        text = text[:-1]
+    return text + "…"
+
+
+def _caption(neighbour: Neighbour) -> str:
+    name = " ".join((neighbour.label if neighbour.label is not None else neighbour.id).split())
+    return f"{name}\n{neighbour.similarity:.3f}"
+
+
+def _refuse_missing_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder {path.parent} does not exist; create it, or choose another place for {path.name}")
+
+
+def _parquet_writer(source: Source, features: Features) -> Callable[[Path], None]:
+    """What writes the table to the path it is given."""
+    from datasets import ClassLabel, Dataset, List, Value
+    from datasets import Features as Columns
+
+    rows = range(len(source))
+    known = [None if label == UNLABELLED else int(label) for label in features.y]
+    columns: dict[str, Any] = {
+        "id": Value("string"),
+        "label": Value("int64") if source.classes is None else ClassLabel(names=list(source.classes)),
+        "class": Value("string"),
+        "features": List(Value("float32"), length=features.width),
+    }
+    table = Dataset.from_dict(
+        {
+            "id": [source.id(row) for row in rows],
+            "label": known,
+            "class": [class_of(source, row) for row in rows],
+            "features": features.x,
+        },
+        features=Columns(columns),
+    )
+
+    def write(path: Path) -> None:
+        table.to_parquet(str(path))
+
+    return write

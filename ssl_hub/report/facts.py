@@ -1,0 +1,229 @@
+"""Sections made of words and tables: how good the runs are, and exactly what they are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ssl_hub.codec import flat, to_dict
+from ssl_hub.config import Expected
+from ssl_hub.model.results import Result
+from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
+from ssl_hub.report.record import Record, finite
+from ssl_hub.report.story import Story, missing_note, swatch
+from ssl_hub.zoo import RECIPES, departures
+
+KINDS = {"linear": ("linear",), "knn": ("knn", "k-nn", "nearest"), "finetune": ("fine-tun", "finetun")}
+
+
+def results(story: Story) -> Markup:
+    """Measured numbers beside the published ones, and the state of each run."""
+    parts = [_comparison(story)] if story.several else [_tiles(story.records[0])]
+    return together(*parts, *(_published(record, story) for record in story.records))
+
+
+def recipe(story: Story) -> Markup:
+    """The exact recipe, the command and what it ran on; for several runs, the settings that differ."""
+    differing = _differing_settings(story) if story.several else None
+    return together(differing, story.each(_recipe_of, kind="recipe"))
+
+
+def published(record: Record) -> list[tuple[Expected, Result | None]]:
+    """Published numbers of the recipe, each with the measurement of the same kind where there is one.
+
+    Raises Missing, with the reason, where no published number belongs to this run.
+    """
+    if record.recipe is None:
+        raise Missing("The recipe of this run cannot be read, so no published number belongs to it")
+    name = record.recipe.name
+    if name not in RECIPES:
+        raise Missing(f"{name} is no registered recipe, so no published number belongs to it")
+    registered = RECIPES[name]
+    if changed := modifications(record):
+        raise Missing(f"Modified: {changed}. No published number belongs to this run")
+    if not registered.expected:
+        raise Missing(f"No number is published for {name}")
+    return [(expected, _measured(record, expected)) for expected in registered.expected]
+
+
+def modifications(record: Record) -> str:
+    """How a run departs from the registered recipe of its name, in words; empty where it does not."""
+    if record.recipe is None or record.recipe.name not in RECIPES:
+        return ""
+    changed = dict(departures(record.recipe))
+    data, registered = record.recipe.data.name, RECIPES[record.recipe.name].data.name
+    if Path(data).name != Path(registered).name:
+        changed["data.name"] = (registered, data)
+    return ", ".join(f"{key} {_plain(old)} → {_plain(new)}" for key, (old, new) in sorted(changed.items()))
+
+
+def _measured(record: Record, expected: Expected) -> Result | None:
+    words = expected.metric.lower()
+    top = "top5" if "top-5" in words else "top1"
+    for kind, names in KINDS.items():
+        if any(name in words for name in names):
+            return record.result(kind, top)
+    return None
+
+
+def _tiles(record: Record) -> Markup:
+    tiles = []
+    for kind, title in (("linear", "Linear probe, top-1"), ("knn", "kNN, top-1")):
+        found = record.result(kind)
+        if found is None:
+            tiles.append(_tile(title, ABSENT, "", "not measured"))
+        else:
+            tiles.append(
+                _tile(title, f"{found.value:.1f}", "%", f"{found.dataset}, {found.split} split, {found.protocol}")
+            )
+    last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
+    rank, width = finite(last.get("effective_rank")), _width(record)
+    tiles.append(
+        _tile("Effective rank", number(rank, 3), "", f"of {width} directions" if width else "of F, last reading")
+    )
+    health = ABSENT if not record.readings else ("collapsed" if record.collapsed else "healthy")
+    spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
+    below = f"spread {100 * spread / healthy:.0f} % of 1/√D" if spread is not None and healthy else "no reading"
+    tiles.append(_tile("Features", health, "", below, bad=record.collapsed))
+    return element("div", *tiles, class_="tiles")
+
+
+def _tile(title: str, value: str, unit: str, below: str, *, bad: bool = False) -> Markup:
+    figure = element("strong", value, element("small", f" {unit}") if unit else None, class_="bad" if bad else None)
+    return element("div", element("span", title), figure, element("em", below), class_="tile")
+
+
+def _comparison(story: Story) -> Markup:
+    head: list[Child] = [
+        "Run",
+        "Method",
+        "State",
+        "Linear %",
+        "kNN %",
+        "Last kNN %",
+        "Eff. rank",
+        "Spread %",
+        "Images/s",
+    ]
+    rows: list[list[Child]] = []
+    for place, record in enumerate(story.records):
+        last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
+        monitored = [v for r in record.readings if (v := finite(r.get("knn_top1"))) is not None]
+        spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
+        linear, nearest = record.result("linear"), record.result("knn")
+        state = "collapsed" if record.collapsed else record.state
+        rows.append(
+            [
+                together(swatch(place), record.name),
+                None if record.recipe is None else record.recipe.name,
+                element("span", state, class_="bad" if record.collapsed else None),
+                None if linear is None else f"{linear.value:.1f}",
+                None if nearest is None else f"{nearest.value:.1f}",
+                f"{monitored[-1]:.1f}" if monitored else None,
+                number(finite(last.get("effective_rank")), 3),
+                f"{100 * spread / healthy:.0f}" if spread is not None and healthy else None,
+                number(finite(last.get("images_per_second")), 3),
+            ]
+        )
+    return table(head, rows, numeric=6, class_="compared")
+
+
+def _published(record: Record, story: Story) -> Markup:
+    prefix = f"{record.name}: " if story.several else ""
+    try:
+        pairs = published(record)
+    except Missing as missing:
+        return element("p", prefix, str(missing), ".", class_="note")
+    rows: list[list[Child]] = []
+    for expected, measured in pairs:
+        std = "" if expected.std is None else f" ± {expected.std:g}"
+        difference = None if measured is None else f"{measured.value - expected.value:+.1f}"
+        ours = "not measured" if measured is None else f"{percent(measured.value)} ({measured.protocol})"
+        rows.append([expected.metric, expected.source, f"{expected.value:g}{std}", ours, difference])
+    titled = element("h3", prefix, "Against the published numbers")
+    return together(titled, table(["Metric", "Source", "Published", "This run", "Difference"], rows, numeric=3))
+
+
+def _width(record: Record) -> int | None:
+    return None if record.recipe is None else record.recipe.projector.output_width
+
+
+def _differing_settings(story: Story) -> Markup | None:
+    known = [record for record in story.records if record.recipe is not None]
+    settings = [
+        flat(to_dict(replace(r.recipe, summary="", notes=(), expected=()))) for r in known if r.recipe is not None
+    ]
+    keys = sorted(
+        {key for one in settings for key in one if any(one[key] != other.get(key, ...) for other in settings)}
+    )
+    if not keys:
+        return element("p", "The recipes of these runs have the same settings.", class_="note")
+    rows: list[list[Child]] = [
+        [element("code", key), *(_plain(one[key]) if key in one else None for one in settings)] for key in keys
+    ]
+    return together(element("h3", "Settings that differ"), table(["Setting", *(r.name for r in known)], rows))
+
+
+def _recipe_of(record: Record) -> Markup:
+    if record.recipe is None and not record.facts:
+        raise Missing("recipe.json cannot be read")
+    facts = record.facts
+    rows: list[list[Child]] = [
+        [name, _plain(value)]
+        for name, value in (
+            ("Learning rate", _inner(facts, "learning_rate", "factors")),
+            ("Batch", _batch(facts)),
+            ("Device", facts.get("device")),
+            ("Precision", facts.get("precision")),
+            ("Images", facts.get("images")),
+            ("Seed", facts.get("seed")),
+            ("Started", facts.get("started")),
+            ("Git commit", facts.get("git_commit")),
+            ("Versions", _versions(facts)),
+        )
+        if value is not None
+    ]
+    command = facts.get("command")
+    changed = modifications(record)
+    return together(
+        element("pre", element("code", str(command))) if command else missing_note("the command"),
+        element("p", "Modified: ", changed, class_="note") if changed else None,
+        table(["What it ran with", ""], rows, class_="facts") if rows else None,
+        _recipe_text(record),
+    )
+
+
+def _recipe_text(record: Record) -> Markup:
+    if record.recipe is None:
+        return missing_note("the recipe cannot be read")
+    text = json.dumps(to_dict(record.recipe), indent=2, ensure_ascii=False)
+    notes = element("ul", *(element("li", note) for note in record.recipe.notes)) if record.recipe.notes else None
+    whole = element("details", element("summary", "The whole recipe"), element("pre", element("code", text)))
+    return together(element("p", record.recipe.summary), notes, whole)
+
+
+def _versions(facts: dict[str, Any]) -> str | None:
+    versions = facts.get("versions")
+    return ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else None
+
+
+def _inner(facts: dict[str, Any], *keys: str) -> Any:
+    value: Any = facts
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _batch(facts: dict[str, Any]) -> str | None:
+    total, each = _inner(facts, "batch_size", "total"), _inner(facts, "batch_size", "per_process")
+    if total is None:
+        return None
+    accumulation = _inner(facts, "batch_size", "accumulation")
+    times = " \N{MULTIPLICATION SIGN} "
+    return f"{total} = {each}{times}{facts.get('processes')} process(es){times}{accumulation} accumulation"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

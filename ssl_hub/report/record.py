@@ -1,0 +1,170 @@
+"""What a run folder holds, read without complaint: whatever is missing or damaged becomes a sentence.
+
+Nothing here imports torch: the live view of a run must start fast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ssl_hub.codec import from_dict
+from ssl_hub.config import Recipe
+from ssl_hub.errors import UsageError
+from ssl_hub.hub.store import run_folder
+from ssl_hub.model.health import has_collapsed
+from ssl_hub.model.metrics import METRICS, read_metrics
+from ssl_hub.model.results import Result, read_results
+
+Reading = dict[str, Any]  # a line of metrics.jsonl
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run as its folder tells it. ``problems`` says in words what could not be read, and is empty for a whole run."""
+
+    name: str
+    folder: Path
+    recipe: Recipe | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # of recipe.json: seed, processes, versions, command, ...
+    readings: tuple[Reading, ...] = ()
+    results: tuple[Result, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int | None:
+        """Optimiser steps that the run is to take."""
+        steps = self.fact("steps")
+        return None if steps is None else int(steps)
+
+    @property
+    def step(self) -> int:
+        """The last step that the log knows of."""
+        return int(self.readings[-1]["step"]) if self.readings else 0
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        images, batch = self.fact("images"), self.fact("batch_size", "total")
+        return int(images // batch) or None if images is not None and batch else None
+
+    @property
+    def trained(self) -> bool:
+        return self.steps is not None and self.step >= self.steps
+
+    @property
+    def collapsed(self) -> bool:
+        return any(result.collapsed for result in self.results) or has_collapsed(self.readings)
+
+    @property
+    def state(self) -> str:
+        """Where the run stands, in words."""
+        of = "" if self.steps is None else f" of {self.steps:,}"
+        if not self.readings:
+            return "no step logged yet"
+        return f"finished, {self.step:,} steps" if self.trained else f"not finished: step {self.step:,}{of}"
+
+    def fact(self, *keys: str) -> float | None:
+        """A number among the facts, or None where there is none."""
+        value: Any = self.facts
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return finite(value)
+
+    def result(self, kind: str, metric: str = "top1") -> Result | None:
+        """The newest measurement of a kind ("knn", "linear", "finetune") on the run's own data, else on any."""
+        fitting = [r for r in self.results if r.protocol.partition("-")[0] == kind and r.metric == metric]
+        data = "" if self.recipe is None else self.recipe.data.name
+        own = [r for r in fitting if r.dataset in (data, Path(data).name)]
+        return max(own or fitting, key=lambda r: r.date, default=None)
+
+
+def finite(value: Any) -> float | None:
+    """The value as a float where it is a finite number, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def read_records(runs: Sequence[str | Path]) -> list[Record]:
+    """The records of runs given by folder or by name in the store, under names that differ.
+
+    Raises UsageError where a run does not exist.
+    """
+    folders = [_folder(run) for run in runs]
+    names = [folder.resolve().name for folder in folders]
+    taken: list[str] = []
+    for folder, name in zip(folders, names, strict=True):
+        longer = f"{folder.resolve().parent.name}/{name}" if names.count(name) > 1 else name
+        copies = sum(t == longer or t.startswith(f"{longer} (") for t in taken)
+        taken.append(f"{longer} ({copies + 1})" if copies else longer)
+    return [read_record(folder, name) for folder, name in zip(folders, taken, strict=True)]
+
+
+def _folder(run: str | Path) -> Path:
+    """An existing folder with anything of a run in it, else what the store says of the name."""
+    folder = Path(run).expanduser()
+    return folder if (folder / METRICS).is_file() or (folder / "config.json").is_file() else run_folder(run)
+
+
+def read_record(folder: Path, name: str) -> Record:
+    """Whatever can be read of the run in ``folder``."""
+    problems: list[str] = []
+    recipe, facts = read_about(folder, problems)
+    readings = _read_readings(folder, problems)
+    results: tuple[Result, ...] = ()
+    try:
+        results = tuple(read_results(folder))
+    except (UsageError, UnicodeDecodeError, TypeError) as error:
+        problems.append(f"the measurements cannot be read: {error}")
+    return Record(
+        name=name,
+        folder=folder,
+        recipe=recipe,
+        facts=facts,
+        readings=readings,
+        results=results,
+        problems=tuple(problems),
+    )
+
+
+def read_about(folder: Path, problems: list[str]) -> tuple[Recipe | None, dict[str, Any]]:
+    """The recipe and the facts of recipe.json; what is wrong with the file is added to ``problems``."""
+    try:
+        whole = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        problems.append("recipe.json is missing, so the settings of this run are unknown")
+        return None, {}
+    except (OSError, ValueError) as error:
+        problems.append(f"recipe.json cannot be read: {error}")
+        return None, {}
+    facts = whole.get("run") if isinstance(whole, dict) else None
+    try:
+        recipe = from_dict(whole["recipe"])
+    except (UsageError, KeyError, TypeError) as error:
+        problems.append(f"recipe.json holds no recipe that this version reads: {error}")
+        recipe = None
+    return recipe, facts if isinstance(facts, dict) else {}
+
+
+def is_reading(value: Any) -> bool:
+    return isinstance(value, dict) and finite(value.get("step")) is not None
+
+
+def _read_readings(folder: Path, problems: list[str]) -> tuple[Reading, ...]:
+    path = folder / METRICS
+    try:
+        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
+        readings = tuple(record for record in read_metrics(folder) if is_reading(record))
+    except FileNotFoundError:
+        problems.append(f"{METRICS} is missing, so there is no training log")
+        return ()
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{METRICS} cannot be read: {error}")
+        return ()
+    if lost := len(lines) - len(readings):
+        problems.append(f"{lost} of {len(lines)} lines of {METRICS} are cut short or damaged, and are left out")
+    return readings

@@ -1,0 +1,181 @@
+"""A report is one file that says what there is, what is missing, and nothing that is not so."""
+
+import html
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssl_hub.cli import main
+from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.sources import SOURCES
+from ssl_hub.errors import UsageError
+from ssl_hub.model.results import Result, append_results
+from ssl_hub.report.facts import modifications, published
+from ssl_hub.report.html import Missing
+from ssl_hub.report.page import SECTIONS, write_report
+from ssl_hub.report.record import read_record
+from ssl_hub.zoo import get_recipe
+
+
+def sections(path) -> dict[str, str]:
+    """The HTML of each section of a report."""
+    text = path.read_text()
+    return dict(re.findall(r'<section id="([a-z]+)">(.*?)</section>', text, flags=re.S))
+
+
+def missing(section: str) -> list[str]:
+    return re.findall(r'<p class="missing">Missing: (.*?)</p>', section)
+
+
+def test_a_whole_run_misses_nothing(run, tmp_path, capsys):
+    out = tmp_path / "report.html"
+    assert main(["report", str(run), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    found = sections(out)
+    assert list(found) == [section.id for section in SECTIONS]
+    assert {name: missing(text) for name, text in found.items() if missing(text)} == {}
+    assert out.stat().st_size < 1_000_000
+    assert "Modified: train.epochs 60 → 2" in found["results"]
+    assert "not measured" not in found["results"]
+    assert found["gallery"].count("<figure") == 8 * 9
+    assert len(re.findall(r'<td title="', found["confusion"])) == 100
+
+
+def test_nothing_in_the_file_points_elsewhere(run, tmp_path):
+    text = write_report([run], tmp_path / "r.html").read_text()
+    addresses = re.findall(r'(?:src|href|action|poster)="([^"]*)"', text) + re.findall(r"url\(([^)]*)\)", text)
+    assert {a.partition(":")[0] if a.startswith("data:") else a[0] for a in addresses} <= {"data", "#", "$"}
+    assert "default-src 'none'" in html.unescape(text)
+
+
+def test_a_run_killed_half_way_is_told_section_by_section(run, tmp_path):
+    for name in ("model.safetensors", "method.safetensors", "config.json", "results.json"):
+        (run / name).unlink()
+    shutil.rmtree(run / "heads")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()][:3]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 20, "lo')
+    found = sections(write_report([run], tmp_path / "r.html"))
+    assert missing(found["training"]) == ["no reading yet"]  # of kNN accuracy
+    assert missing(found["spectrum"])[0].startswith("no spectrum was logged")
+    for name in ("gallery", "map", "confusion"):
+        assert missing(found[name]) == ["the run has no weights yet: they are written when training ends"]
+    assert missing(found["views"]) == missing(found["recipe"]) == missing(found["throughput"]) == []
+    text = (tmp_path / "r.html").read_text()
+    assert "not finished: step 15 of 40" in text
+    assert "1 of 4 lines of metrics.jsonl are cut short or damaged" in text
+
+
+@pytest.mark.parametrize("kept", ["metrics.jsonl", "config.json", "recipe.json"])
+def test_one_file_alone_still_gives_a_page(run, tmp_path, kept):
+    for path in run.iterdir():
+        if path.name != kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    found = sections(write_report([run], tmp_path / "r.html"))
+    assert list(found) == [section.id for section in SECTIONS]
+    assert missing(found["gallery"]) != []
+
+
+def test_an_empty_log_and_numbers_that_are_not_finite(run, tmp_path):
+    (run / "metrics.jsonl").write_text("")
+    assert missing(sections(write_report([run], tmp_path / "r.html"))["training"])[0] == "no reading yet"
+    strange = {"step": 5, "epoch": 1, "loss": float("nan"), "lr": "x", "spectrum": {"correlation": [float("inf"), 1]}}
+    (run / "metrics.jsonl").write_text(json.dumps(strange) + "\n" + json.dumps(strange | {"step": 10}) + "\n")
+    text = write_report([run], tmp_path / "r.html").read_text()
+    blocks = re.findall(r'<script type="application/json">(.*?)</script>', text)
+    for block in blocks:
+        json.loads(block, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_data_that_is_gone_or_unlabelled(run, tmp_path):
+    found = sections(write_report([run], tmp_path / "r.html", data="./gone"))
+    for name in ("views", "gallery", "map", "confusion"):
+        assert missing(found[name])[0].startswith("data path &#x27;./gone&#x27; does not exist")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for i in range(12):
+        Image.fromarray(np.full((20, 20, 3), 20 * i, np.uint8)).save(folder / f"{i:02}.png")
+    found = sections(write_report([run], tmp_path / "r.html", data=str(folder)))
+    assert missing(found["gallery"]) == missing(found["map"]) == missing(found["views"]) == []
+    assert "have no labels" in missing(found["confusion"])[0] or "has no labels" in missing(found["confusion"])[0]
+    first = re.search(r'<div class="neighbours">(.*?)</div>', found["gallery"]).group(1)
+    names = re.findall(r"<span>(.*?)</span>", first)
+    assert names[0] not in names[1:]  # an image is not its own neighbour
+
+
+def test_several_runs_stand_side_by_side(run, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    whole = json.loads((other / "recipe.json").read_text())
+    whole["recipe"]["optim"]["lr"] = 0.5
+    (other / "recipe.json").write_text(json.dumps(whole))
+    (other / "model.safetensors").unlink()
+    found = sections(write_report([run, other], tmp_path / "r.html"))
+    assert re.findall(r"<code>(.*?)</code></td><td>(.*?)</td><td>(.*?)</td>", found["recipe"]) == [
+        ("optim.lr", "0.03", "0.5")
+    ]
+    loss = json.loads(re.search(r"<figcaption>Loss</figcaption>.*?json\">(.*?)</script>", found["training"]).group(1))
+    assert [(s["label"], s["run"]) for s in loss["series"]] == [("run", 0), ("other", 1)]
+    assert len(missing(found["gallery"])) == 1
+    assert "model.safetensors is missing" in missing(found["gallery"])[0]
+
+
+def released(run, recipe, **settings):
+    """The run, as though it had trained this recipe."""
+    from ssl_hub.codec import to_dict
+
+    whole = json.loads((run / "recipe.json").read_text())
+    whole["recipe"] = to_dict(get_recipe(recipe, **settings))
+    (run / "recipe.json").write_text(json.dumps(whole))
+    return run
+
+
+def test_published_numbers_stand_beside_runs_of_the_same_settings_alone(run):
+    released(run, "directpred-r18-cifar10-100ep", **{"train.seed": 3, "runtime.workers": 0})
+    append_results(run, [Result(metric="top1", value=80.0, dataset="uoft-cs/cifar10", split="test", protocol="linear")])
+    (expected, measured), *_ = published(read_record(run, "run"))
+    assert expected.metric == "CIFAR-10 linear probe top-1 (%)"
+    assert measured.value == 80.0
+    released(run, "directpred-r18-cifar10-100ep", **{"train.epochs": 5})
+    with pytest.raises(Missing, match="Modified: train.epochs 100 → 5. No published number belongs to this run"):
+        published(read_record(run, "run"))
+    released(run, "directpred-r18-cifar10-100ep", **{"data.name": "digits"})
+    assert modifications(read_record(run, "run")) == "data.name uoft-cs/cifar10 → digits"
+    released(run, "directpred-r18-cifar10-100ep", **{"data.name": "/disk/cifar10"})
+    assert modifications(read_record(run, "run")) == ""
+
+
+def test_a_hundred_epochs_fit_in_five_megabytes(run, tmp_path, monkeypatch):
+    """50,000 readings, the widest spectra and photographs of noise, which compress worst."""
+    draw = np.random.default_rng(0)
+    reading = {k: 0.123456789 for k in ("loss", "lr", "momentum", "images_per_second", "data_share", "feature_std",
+               "healthy_std", "effective_rank", "alignment", "asymmetry", "seconds")}  # fmt: skip
+    spectrum = {name: draw.random(512).round(5).tolist() for name in ("correlation", "predictor", "alignment")}
+    with (run / "metrics.jsonl").open("w") as file:
+        for step in range(1, 50_001):
+            line = reading | {"step": 10 * step, "epoch": -(-step // 500)}
+            if step % 500 == 0:
+                line |= {"spectrum": spectrum, "knn_top1": 50.0}
+            file.write(json.dumps(line) + "\n")
+    pixels = draw.integers(0, 256, (300, 256, 256, 3), dtype=np.uint8)
+    names, labels = [f"class {i}" for i in range(100)], np.arange(300) % 100
+    monkeypatch.setitem(SOURCES._entries, "noise", lambda split: Source("noise", split, Pixels(pixels), classes=names,
+                        labels=labels))  # fmt: skip
+    assert write_report([run], tmp_path / "r.html", data="noise").stat().st_size < 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"out": "report.pdf"}, "a report is an HTML file, got 'report.pdf'; name it report.html"),
+        ({"out": "gone/report.html"}, "does not exist; create it"),
+        ({"out": "r.html", "runs": []}, "a report needs at least one run"),
+        ({"out": "r.html", "runs": ["nowhere"]}, "no run at 'nowhere'"),
+    ],
+)
+def test_bad_input_says_what_to_do(run, arguments, message):
+    with pytest.raises(UsageError, match=message):
+        write_report(arguments.get("runs", [run]), arguments["out"])

@@ -1,0 +1,100 @@
+"""Maps, galleries and confusions show what the features say."""
+
+import json
+import re
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from ssl_hub.data.images import Pixels, Source
+from ssl_hub.evaluate.features import Features
+from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.report.html import Missing
+from ssl_hub.report.pictures import _confusion, _gallery, _map, pca
+from ssl_hub.report.record import Record
+from ssl_hub.report.story import Evidence
+
+
+def evidence(classes: int, each: int = 3, *, labels: bool = True) -> Evidence:
+    """Classes along axes of their own: every neighbour is right."""
+    y = np.repeat(np.arange(classes), each)
+    x = np.eye(classes, dtype=np.float32)[y] + 0.01 * np.random.default_rng(0).random((len(y), classes), np.float32)
+    names = [f"class {i}" for i in range(classes)]
+    pixels = Pixels(np.zeros((len(y), 8, 8, 3), np.uint8))
+    source = Source("axes", "test", pixels, classes=names if labels else None, labels=y if labels else None)
+    features = Features(x, y if labels else np.full(len(y), -1), tuple(names) if labels else None, "axes", "test")
+    return Evidence(source, source, features, features, bank_size=len(y), same_split=True)
+
+
+def test_pca_finds_the_plane_that_varies_most():
+    draw = np.random.default_rng(0)
+    plane = draw.standard_normal((200, 2)) * [3, 1]
+    x = np.concatenate([plane, 0.01 * draw.standard_normal((200, 6)), np.full((200, 1), 50.0)], axis=1)
+    found = pca(x.astype(np.float32))
+    assert found.shape == (200, 2)
+    assert abs(np.corrcoef(found[:, 0], plane[:, 0])[0, 1]) > 0.99
+    assert abs(np.corrcoef(found[:, 1], plane[:, 1])[0, 1]) > 0.99
+    assert np.array_equal(pca(x.astype(np.float32)), found)
+
+
+def test_pca_of_a_collapsed_backbone_is_a_point():
+    assert np.allclose(pca(np.ones((5, 4), np.float32)), 0, atol=1e-6)
+    assert np.allclose(pca(np.zeros((5, 1), np.float32)), 0)
+
+
+def test_umap_is_offered_where_it_is_installed(monkeypatch):
+    spec = lambda markup: json.loads(re.search(r'json">(.*?)</script>', markup).group(1))  # noqa: E731
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert list(spec(_map(evidence(4)))["maps"]) == ["PCA"]
+    stub = types.ModuleType("umap")
+    stub.UMAP = lambda **_: types.SimpleNamespace(fit_transform=lambda x: x[:, :2])
+    monkeypatch.setitem(sys.modules, "umap", stub)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    made = _map(evidence(4))
+    assert list(spec(made)["maps"]) == ["PCA", "UMAP"]
+    assert made.count("data-map=") == 2
+
+
+def test_a_map_takes_three_images():
+    with pytest.raises(Missing, match="a map takes three images or more, and the test split has 2"):
+        _map(evidence(1, each=2))
+
+
+def test_neighbours_are_marked_right_and_wrong():
+    found = _gallery(evidence(4))
+    first = re.search(r'<div class="neighbours">(.*?)</div>', found).group(1)
+    assert first.count("is-right") == 2  # the other two of its class
+    assert first.count("is-wrong") == 6
+    assert "is-" not in _gallery(evidence(4, labels=False))
+
+
+def test_the_confusion_matrix_counts_the_heads_answers(tmp_path):
+    seen = evidence(3)
+    weight = torch.eye(3)
+    weight[2] = 0  # the third class is never the answer
+    ProbeHead(weight, torch.tensor([0.0, 0.0, -1.0]), tuple(seen.queries.classes), "axes").save(tmp_path)
+    made = _confusion(Record(name="r", folder=tmp_path), seen)
+    assert "66.7 % of 9 images right" in made
+    rows = [re.findall(r"taken for class (\d): (\d) of 3", row) for row in made.split("<tr>")[2:]]
+    assert [[int(count) for _, count in row] for row in rows[:2]] == [[3, 0, 0], [0, 3, 0]]
+    assert sum(int(count) for _, count in rows[2]) == 3 and rows[2][2] == ("2", "0")
+
+
+def test_of_many_classes_those_with_errors_are_shown(tmp_path):
+    seen = evidence(40)
+    weight = torch.eye(40)
+    weight[[7, 9]] = weight[[9, 7]]
+    ProbeHead(weight, torch.zeros(40), tuple(seen.queries.classes), "axes").save(tmp_path)
+    made = _confusion(Record(name="r", folder=tmp_path), seen)
+    assert "Of 40 classes, the 24 with the most errors are shown" in made
+    assert "class 7 taken for class 9: 3 of 3" in made
+
+
+def test_without_labels_or_a_head_the_reason_is_said(tmp_path):
+    with pytest.raises(Missing, match="the test split of axes has no labels"):
+        _confusion(Record(name="r", folder=tmp_path), evidence(3, labels=False))
+    with pytest.raises(Missing, match="no head for 'axes'"):
+        _confusion(Record(name="r", folder=tmp_path), evidence(3))

@@ -1,0 +1,76 @@
+"""Whatever is missing or damaged in a run folder becomes a sentence, never an error."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from ssl_hub.errors import UsageError
+from ssl_hub.report.record import read_record, read_records
+
+
+def test_a_whole_run_has_no_problems(run):
+    record = read_record(run, "run")
+    assert record.problems == ()
+    assert record.recipe is not None and record.recipe.name == "directpred-digits"
+    assert (record.step, record.steps, record.steps_per_epoch) == (40, 40, 20)
+    assert record.state == "finished, 40 steps"
+    assert not record.collapsed
+    assert record.result("linear").dataset == "digits"
+
+
+def test_a_line_cut_short_is_left_out_and_counted(run):
+    metrics = run / "metrics.jsonl"
+    metrics.write_text(metrics.read_text() + '{"step": 45, "epo')
+    record = read_record(run, "run")
+    assert record.step == 40
+    assert record.problems == ("1 of 9 lines of metrics.jsonl are cut short or damaged, and are left out",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("recipe.json", None, "recipe.json is missing, so the settings of this run are unknown"),
+        ("recipe.json", b"{", "recipe.json cannot be read"),
+        ("recipe.json", b'{"recipe": {"name": 3}}', "recipe.json holds no recipe that this version reads"),
+        ("recipe.json", b"[1]", "recipe.json holds no recipe that this version reads"),
+        ("metrics.jsonl", None, "metrics.jsonl is missing, so there is no training log"),
+        ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl cannot be read"),
+        ("metrics.jsonl", b'3\n{"loss": 1}\nnull\n', "3 of 3 lines of metrics.jsonl are cut short or damaged"),
+        ("results.json", b"{}", "the measurements cannot be read"),
+        ("results.json", b"\xff", "the measurements cannot be read"),
+    ],
+)
+def test_each_damage_is_told(run, name, content, problem):
+    (run / name).unlink()
+    if content is not None:
+        (run / name).write_bytes(content)
+    record = read_record(run, "run")
+    assert len(record.problems) == 1
+    assert problem in record.problems[0]
+
+
+def test_facts_of_other_types_count_as_unknown(run):
+    whole = json.loads((run / "recipe.json").read_text())
+    (run / "recipe.json").write_text(json.dumps(whole | {"run": {"steps": "many", "batch_size": 3, "images": True}}))
+    record = read_record(run, "run")
+    assert (record.steps, record.steps_per_epoch, record.trained) == (None, None, False)
+
+
+def test_runs_get_names_that_differ(tmp_path, run):
+    (tmp_path / "other" / "run").mkdir(parents=True)
+    (tmp_path / "other" / "run" / "metrics.jsonl").touch()
+    names = [record.name for record in read_records([run, tmp_path / "other" / "run", run])]
+    assert names[1] == "other/run"
+    assert len(set(names)) == 3
+
+
+def test_a_run_that_does_not_exist_is_an_error():
+    with pytest.raises(UsageError, match="no run at 'nowhere'"):
+        read_records(["nowhere"])
+
+
+def test_watching_starts_without_torch():
+    code = "import sys, ssl_hub.report.watch; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,210 @@
+"""The live view: reads only what is new, survives stops and restarts, and ends when the run does."""
+
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from ssl_hub.report.follow import Follower, Sight, Tail
+from ssl_hub.report.record import read_record
+from ssl_hub.report.watch import _print_lines, locate, panel, plain_line, sparkline, watch
+
+
+def reading(step: int, **more: object) -> str:
+    return json.dumps({"step": step, "epoch": 1, "loss": 1 / step, "feature_std": 0.1, "healthy_std": 0.125} | more)
+
+
+def test_a_sparkline_runs_from_lowest_to_highest():
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
+    assert sparkline([7, 7, 0, 0], 2) == "█▁"  # means of neighbours
+    assert sparkline([2.0] * 3, 10) == "▅▅▅"
+    assert sparkline([], 10) == sparkline([1.0], 0) == ""
+    assert len(sparkline(list(range(1000)), 33)) == 33
+
+
+def test_a_tail_reads_each_line_once_and_waits_for_its_end(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path)
+    assert not tail.poll()
+    path.write_text(reading(5) + "\n" + reading(10)[:20])
+    assert tail.poll()
+    assert [r["step"] for r in tail.readings] == [5]
+    with path.open("a") as file:
+        file.write(reading(10)[20:] + "\nhalf a li\n" + reading(15) + "\n")
+    assert tail.poll()
+    assert [r["step"] for r in tail.readings] == [5, 10, 15]
+    assert not tail.poll()
+
+
+@pytest.mark.parametrize("how", ["replaced", "cut", "removed"])
+def test_a_tail_follows_a_log_that_starts_over(tmp_path, how):
+    path = tmp_path / "metrics.jsonl"
+    tail = Tail(path)
+    path.write_text("".join(reading(step) + "\n" for step in (5, 10, 15)))
+    tail.poll()
+    if how == "replaced":  # as a resumed run does, without the lines of steps it will take again
+        (tmp_path / "aside").write_text(reading(5) + "\n")
+        os.replace(tmp_path / "aside", path)
+    elif how == "cut":
+        path.write_text(reading(5) + "\n")
+    else:
+        path.unlink()
+        assert tail.poll()
+        assert tail.readings == []
+        path.write_text(reading(5) + "\n")
+    assert tail.poll()
+    assert [r["step"] for r in tail.readings] == [5]
+
+
+def test_a_run_from_before_its_start_to_its_end(run, tmp_path):
+    folder = tmp_path / "later"
+    follower = Follower(folder)
+    assert follower.look().state == "waiting for the run to start"
+    folder.mkdir()
+    shutil.copy(run / "recipe.json", folder)
+    assert follower.look().state == "waiting for its first reading"
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:3]))
+    sight = follower.look()
+    assert sight.state == "training"
+    assert sight.seconds_left == pytest.approx(25 * 64 / sight.record.readings[-1]["images_per_second"])
+    assert re.match(r"step 15 of 40, epoch 1  loss 1\.\d+  .*  0:\d\d left  healthy", plain_line(sight))
+    follower._heard_at -= 1000
+    assert follower.look().state.startswith("no word for 16:4")
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    assert follower.look().state == "trained, being measured"
+    shutil.copy(run / "config.json", folder)
+    assert not follower.look().complete
+    shutil.copy(run / "results.json", folder)
+    sight = follower.look()
+    assert (sight.state, sight.complete) == ("finished", True)
+
+
+def test_a_run_that_is_not_measured_ends_too(run):
+    (run / "results.json").unlink()
+    follower = Follower(run)
+    assert not follower.look().complete
+    follower._heard_at -= 1000
+    assert follower.look().complete
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict"),
+    [
+        ({}, "healthy, features spread 80% of 1/√D"),
+        ({"feature_std": 0.001}, "features have collapsed (spread below 10% of 1/√D)"),
+        ({"loss": float("nan")}, "the loss is not finite"),
+    ],
+)
+def test_the_verdict(run, more, verdict):
+    (run / "metrics.jsonl").write_text("".join(reading(step, **more) + "\n" for step in (5, 10, 15)))
+    (run / "results.json").unlink()
+    assert Follower(run).look().health[0] == verdict
+
+
+def test_plain_lines_where_there_is_no_terminal(run):
+    out = io.StringIO()
+    watch(run, console=Console(file=out, width=40))
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "run: finished"
+    assert lines[1].startswith("step 40 of 40, epoch 2")
+    assert {line.split()[0] for line in lines[2:]} == {r.protocol for r in read_record(run, "run").results}
+    assert "\x1b" not in out.getvalue()
+
+
+def test_a_line_for_the_first_reading_and_for_each_epochs_end(run):
+    """Epochs end at readings 4 and 8; a resumed run tells an epoch again."""
+    whole, counts = read_record(run, "run"), [0, 1, 3, 6, 8, 5, 8]
+
+    class Scripted:
+        def look(self) -> Sight:
+            return Sight(record=replace(whole, readings=whole.readings[: counts.pop(0)]), complete=not counts)
+
+    out = io.StringIO()
+    _print_lines(Scripted(), 0.0, Console(file=out, width=300))
+    assert re.findall(r"^step (\d+)", out.getvalue(), flags=re.M) == ["5", "20", "40", "20", "40"]
+    assert len(re.findall(r"kNN \d", out.getvalue())) == 4  # all but the first
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_the_panel_fits_and_shows_markup_as_text(run, width):
+    hostile = run.rename(run.parent / "[red]not[\\red] markup")
+    out = io.StringIO()
+    Console(file=out, width=width).print(panel(Follower(hostile).look(), width=width))
+    assert max(map(len, out.getvalue().splitlines())) <= width
+    assert "[red]not"[:width] in out.getvalue()
+
+
+def test_names_mean_the_store_and_paths_themselves(tmp_path, monkeypatch):
+    monkeypatch.setenv("SSL_HUB_HOME", str(tmp_path / "store"))
+    assert locate("mine") == tmp_path / "store" / "mine"
+    assert locate("./runs/mine").parts == ("runs", "mine")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert str(locate("here")) == "here"
+
+
+def test_in_a_real_terminal_it_is_live_and_control_c_ends_it(run):
+    """A pseudo-terminal of 100 columns: the panel changes as the log grows, and Ctrl-C leaves the cursor visible."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0])
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    # The child makes the pseudo-terminal its own, so that Ctrl-C typed there reaches it as from a keyboard.
+    code = (
+        "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from ssl_hub.cli import main;"
+        f"sys.exit(main(['watch', {str(run)!r}]))"
+    )
+    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env=environment,
+    )
+    os.close(theirs)
+    seen = ""
+
+    def wait_for(pattern: str) -> None:
+        nonlocal seen
+        deadline = time.monotonic() + 60
+        while not re.search(pattern, seen):
+            assert time.monotonic() < deadline, f"{pattern} is not in {seen[-2000:]!r}"
+            if select.select([ours], [], [], 1.0)[0]:
+                try:
+                    seen += os.read(ours, 65536).decode(errors="replace")
+                except OSError:  # how Linux says that the other end is closed
+                    break
+        assert re.search(pattern, seen), f"{pattern} is not in {seen[-2000:]!r}"
+
+    try:
+        wait_for(r"step 5 of 40")
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write("".join(lines[1:3]))
+        wait_for(r"step 15 of 40")
+        assert "\x1b[?25l" in seen  # the cursor is hidden while the panel is live
+        assert re.search("[▁▂▃▄▅▆▇█]{2}", seen)
+        os.write(ours, b"\x03")
+        wait_for(r"stopped watching; the run goes on")
+        assert child.wait(timeout=30) == 0
+        assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+        assert "Traceback" not in seen
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)

@@ -92,17 +92,27 @@ def instrument(clock: Clock, job: Job, journal: Journal) -> None:
 
 
 def measure(
-    name: str, steps: int, batch_size: int | None, warmup_steps: int, folder: Path, now: Callable[[], float]
+    name: str,
+    steps: int,
+    batch_size: int | None,
+    warmup_steps: int,
+    folder: Path,
+    now: Callable[[], float],
+    data_name: str | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
+    """Seconds and shares of each part of a step; ``data_name`` instead of noise, ``settings`` of the run time."""
     recipe = ssl_hub.get_recipe(name)
-    runtime = replace(recipe.runtime, log_every_steps=1, knn_every_epochs=0)
+    runtime = replace(recipe.runtime, log_every_steps=1, knn_every_epochs=0, **settings)
     train = replace(recipe.train, max_steps=steps + warmup_steps, batch_size=batch_size or recipe.train.batch_size)
     builtin = recipe.data.name in SOURCES
-    data = recipe.data if builtin else replace(recipe.data, name="noise-32")
+    data = recipe.data if builtin else replace(recipe.data, name=data_name or "noise-32")
+    began = now()
     job = prepare(
         replace(recipe, runtime=runtime, train=train, data=data),
         folder, resume=False, overwrite=False, allow_change=(),
     )  # fmt: skip
+    preparing = now() - began
     journal, clock = Journal(job), Clock(now)
     instrument(clock, job, journal)
     for done, micro_batches in enumerate(job.batches()):
@@ -130,6 +140,8 @@ def measure(
         "step_ms": 1e3 * total,
         "parts_ms": {part: 1e3 * seconds for part, seconds in sorted(parts.items(), key=lambda item: -item[1])},
         "reading_ms": 1e3 * reading,
+        "preparing_s": preparing,
+        "outside_share": (total - parts["forward"] - parts["backward"]) / total,
         "data_share": parts["data"] / total,
         "overhead_share": (total - work - parts["data"]) / total,
         "overhead_share_logging_every_step": (total - work - parts["data"] - parts["monitor and log"] + reading)

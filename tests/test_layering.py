@@ -16,7 +16,7 @@ BASE = {"errors", "registry", "atomic", "config", "codec"}
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
-TOP = ZOO | {"hub", "evaluate", "train", "theory", "report"}
+TOP = ZOO | {"hub", "evaluate", "tables", "train", "theory", "report"}
 ALLOWED = {
     "errors": set(),
     "registry": {"errors"},
@@ -28,8 +28,9 @@ ALLOWED = {
     "zoo": DATA,
     "hub": ZOO | {"theory"},
     "evaluate": ZOO | {"hub"},
-    "train": ZOO | {"evaluate", "hub", "theory"},
-    "report": ZOO | {"evaluate", "hub", "theory", "train"},
+    "tables": ZOO | {"hub", "evaluate"},
+    "train": ZOO | {"evaluate", "hub", "tables", "theory"},
+    "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},
     "commands": TOP,
     "theory": {"errors", "model"},
     "cli": {"errors", "commands", "__version__"},
@@ -40,7 +41,7 @@ HOMES = {
     "timm": {"model/backbones.py"},
     "accelerate": {"train", "evaluate"},
     "huggingface_hub": {"hub"},
-    "matplotlib": {"theory", "hub", "evaluate"},
+    "matplotlib": {"theory", "hub", "evaluate", "tables"},
 }
 
 

@@ -1,0 +1,129 @@
+"""Many runs as processes of their own, some at a time, one bar over the whole; what is finished is not run again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.results import Result, append_results
+from ssl_hub.train.signals import Interrupted, StopSignal
+
+COMMAND = (sys.executable, "-m", "ssl_hub.cli")
+LOCK = ".lock"
+POLL_SECONDS = 1.0
+MINUTES_BETWEEN_LINES = 5  # where the bar goes to a file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One process: ``arguments`` of ``ssl-hub``, and what in ``folder`` says that it is done.
+
+    ``steps`` weigh it in the bar, and the training log in the folder says how many are done. A task with
+    ``prints_results`` writes results to standard output, which are put in the folder.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    folder: Path
+    done: Callable[[], bool]
+    steps: int = 1
+    prints_results: bool = False
+
+    @property
+    def log(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.log")
+
+    @property
+    def printed(self) -> Path:
+        return self.folder.with_name(f"{self.folder.name}.json")
+
+    def steps_done(self) -> int:
+        if self.done():
+            return self.steps
+        records = read_metrics(self.folder) if self.steps > 1 else []
+        return min(int(records[-1]["step"]), self.steps) if records else 0
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Hold a folder for this process and the runs it starts, also those that outlive it when it is killed.
+
+    Raises UsageError while another holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(
+                f"runs of another reproduction are at work in {folder}; wait for them, or stop them first"
+            ) from None
+        yield file.fileno()
+
+
+def work_through(tasks: Sequence[Task], *, at_once: int, lock: int) -> list[Task]:
+    """Run the unfinished tasks, ``at_once`` at a time, on one thread each unless OMP_NUM_THREADS says otherwise.
+
+    A signal stops all of them, each saved where it stands; raises Interrupted then. Returns the tasks that failed.
+    """
+    waiting = [task for task in tasks if not task.done()]
+    running: dict[subprocess.Popen[bytes], Task] = {}
+    failed: list[Task] = []
+    taken = {task.name: task.steps_done() for task in tasks}
+    with StopSignal() as stop, _bar(sum(task.steps for task in tasks), sum(taken.values())) as bar:
+        try:
+            while (waiting or running) and not stop:
+                while waiting and len(running) < at_once:
+                    task = waiting.pop(0)
+                    running[_started(task, lock)] = task
+                time.sleep(POLL_SECONDS)
+                taken |= {task.name: task.steps_done() for task in running.values()}
+                bar.update(sum(taken.values()) - bar.n)
+                for process in [process for process in running if process.poll() is not None]:
+                    task = running.pop(process)
+                    succeeded = _ended(task, process.returncode)
+                    failed += [] if succeeded else [task]
+                    said = "done" if succeeded else f"failed, see {task.log}"
+                    left = len(waiting) + len(running)
+                    tqdm.write(f"{task.name}: {said}; {left} of {len(tasks)} left", file=sys.stderr)
+        finally:
+            for process in running:
+                process.terminate()
+            for process in running:
+                process.wait()
+    if stop:
+        raise Interrupted
+    return failed
+
+
+def _bar(total: int, done: int) -> tqdm[None]:
+    interval = 0.5 if sys.stderr.isatty() else 60 * MINUTES_BETWEEN_LINES
+    return tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, mininterval=interval)
+
+
+def _started(task: Task, lock: int) -> subprocess.Popen[bytes]:
+    task.folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [*COMMAND, *task.arguments]
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
+    with task.log.open("ab") as log, task.printed.open("wb") if task.prints_results else nullcontext(log) as out:
+        return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=[lock])
+
+
+def _ended(task: Task, code: int) -> bool:
+    """Whether the task has succeeded; what it printed becomes its results then."""
+    if task.prints_results and code == 0:
+        append_results(task.folder, [Result(**record) for record in json.loads(task.printed.read_text())])
+        task.printed.unlink()
+    return code == 0 and task.done()

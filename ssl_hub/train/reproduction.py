@@ -1,0 +1,187 @@
+"""Training and probing a published table: a run for each cell and seed, and what they say of the table's claims."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ssl_hub.data.sources import SOURCES, open_source
+from ssl_hub.errors import UsageError
+from ssl_hub.hub import store
+from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.release import read_facts
+from ssl_hub.model.results import read_results
+from ssl_hub.tables.cells import Table
+from ssl_hub.tables.claims import Sample
+from ssl_hub.tables.paper import TABLES
+from ssl_hub.tables.report import Report, Terms, report_on
+from ssl_hub.tables.runs import Run, find_runs
+from ssl_hub.train import grid
+from ssl_hub.train.plan import Plan, Scale, read_plan, sized, write_plan
+from ssl_hub.train.reproduction_tasks import UNTRAINED, probes, training, trainings
+
+TRIAL = "trial"
+TRIAL_STEPS, TRIAL_IMAGES = 20, 4096
+BUDGET_MINUTES = 60.0
+
+
+def reproduce(
+    table: str,
+    *,
+    data: str | None = None,
+    out: str | Path | None = None,
+    scale: Scale | None = None,
+    cells: str | None = None,
+    seeds: int | None = None,
+    jobs: int = 1,
+    budget_minutes: float | None = None,
+) -> Report:
+    """Train and probe the cells of a table, over seeds, and the untrained backbone beside them.
+
+    What is finished is not run again, and what was killed continues from its last checkpoint: the same call again, or
+    one with the table and the folder alone, goes on where the last one ended.
+
+    Args:
+        table: a name in :data:`ssl_hub.tables.paper.TABLES`.
+        data: what to train and probe on: a registered name, a path or a Hub dataset id.
+        out: the folder of the reproduction; by default one in the store, named after table and scale. It gets a folder
+            for each cell with a run for each seed, and the plan.
+        scale: ``paper`` (the default), or ``mini``, a reduction that fits the budget; see :class:`Plan`.
+        cells: a shell-style pattern of cell names; default all.
+        seeds: how many, from 0; default as many as the paper repeats.
+        jobs: runs at a time, each on one thread.
+        budget_minutes: of computing with that many jobs, which set the size of ``mini``; 60 where not given.
+
+    Returns:
+        The table with what was measured, and the verdict on each claim.
+
+    Raises:
+        UsageError: an unknown table or cell, arguments that contradict the plan in the folder, data that does not open,
+            a budget too small, or runs that failed, naming their logs.
+        Interrupted: after a signal, once every run is saved.
+    """
+    chosen = TABLES[table]
+    folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else Path(out).expanduser()
+    if jobs < 1 or (seeds is not None and seeds < 1):
+        raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
+    if data is not None and data not in SOURCES and Path(data).exists():
+        data = str(Path(data).resolve())  # so that it is found again from elsewhere
+    fixed = {"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}
+    begun = read_plan(folder)
+    if begun is not None:
+        plan = _continued(begun, folder, fixed)
+    elif data is None:
+        raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
+    elif budget_minutes is not None and scale != "mini":
+        raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
+    else:
+        minutes = budget_minutes or BUDGET_MINUTES if scale == "mini" else None
+        plan = Plan(table=table, data=data, scale=scale or "paper", budget_minutes=minutes)
+    here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    plan = replace(
+        plan,
+        cells=cells or plan.cells,
+        seeds=seeds or plan.seeds or chosen.repeats,
+        machine=plan.machine or here,
+    )
+    plan.chosen(chosen)
+    with grid.locked(folder) as lock:
+        if begun is None:
+            plan = _sized(plan, chosen, folder, jobs, lock)
+        write_plan(folder, plan)
+        print(f"{chosen.title}\n{plan.words()}", file=sys.stderr)
+        failed = grid.work_through(trainings(plan, chosen, folder), at_once=jobs, lock=lock)
+        failed += grid.work_through(probes(plan, chosen, folder), at_once=jobs, lock=lock)
+    if failed:
+        logs = ", ".join(str(task.log) for task in failed)
+        raise UsageError(f"{len(failed)} of the runs failed, see {logs}; the same command tries them again")
+    return summarised(plan, chosen, folder)
+
+
+def summarised(plan: Plan, table: Table, folder: Path) -> Report:
+    """The table with what the runs in the folder have measured so far, and the verdicts on its claims."""
+    cells = plan.chosen(table)
+    runs = find_runs([folder], in_store=False)
+    protocol = plan.protocol(cells[0])
+    untrained = [
+        result.value
+        for path in sorted(folder.glob(f"{UNTRAINED}/seed-*"))
+        for result in read_results(path)
+        if (result.metric, result.protocol) == ("top1", protocol)
+    ]
+    return report_on(
+        table,
+        runs,
+        lambda cell: Terms(plan.settings(cell), plan.images, plan.protocol(cell)),
+        cells=cells,
+        untrained=Sample.of(untrained) if untrained else None,
+        comparable=plan.scale == "paper",
+        facts={
+            "scale": plan.words(),
+            "data": f"{Path(plan.data).name}, {plan.images:,} images to train on; the table's is"
+            f" {cells[0].settings().data.name}",
+            "command": plan.command(),
+            "machine": plan.machine,
+            **_circumstances(runs),
+        },
+    )
+
+
+def _circumstances(runs: Sequence[Run]) -> dict[str, str]:
+    """Where and with what the runs were made, as the first of them says."""
+    if not runs:
+        return {}
+    facts = read_facts(runs[0].folder)
+    versions = ", ".join(f"{package} {version}" for package, version in facts["versions"].items())
+    return {
+        "seeds": ", ".join(str(seed) for seed in sorted({run.seed for run in runs})),
+        "each run": f"on {facts['device']} with {facts['threads_per_process']} thread(s)",
+        "versions": versions,
+    }
+
+
+def _continued(begun: Plan, folder: Path, wanted: Mapping[str, object]) -> Plan:
+    """The plan in the folder. Raises UsageError where the call wants another."""
+    for name, value in wanted.items():
+        there = getattr(begun, name)
+        if value not in (None, there):
+            raise UsageError(f"{folder} holds a reproduction with {name} {there}, not {value}; choose another --out")
+    return begun
+
+
+def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan:
+    """The plan with its number of images, and for ``mini`` the reduction that a trial run finds to fit the budget."""
+    cells = plan.chosen(table)
+    data = cells[0].settings().data
+    if plan.scale == "paper":
+        return replace(plan, images=len(open_source(plan.data, data.pretrain_split)))
+    available = len(open_source(plan.data, data.train_split))
+    some = replace(plan, images=available, every=max(1, available // TRIAL_IMAGES))
+    trial = training(some, cells[0], folder / TRIAL, 0)
+    shutil.rmtree(trial.folder, ignore_errors=True)
+    steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=5")
+    started = time.monotonic()
+    if grid.work_through(
+        [replace(trial, arguments=(*trial.arguments, *steps), steps=TRIAL_STEPS)], at_once=1, lock=lock
+    ):
+        raise UsageError(f"the trial run that measures speed failed; see {trial.log}")
+    seconds = time.monotonic() - started
+    per_image = 1.0 / read_metrics(trial.folder)[-1]["images_per_second"]
+    shutil.rmtree(trial.folder)
+    trial.log.unlink()
+    batch = some.overrides(cells[0])["train.batch_size"]
+    assert isinstance(batch, int)
+    return sized(
+        plan,
+        cells,
+        available=available,
+        seconds_per_image=per_image,
+        seconds_each=max(0.0, seconds - TRIAL_STEPS * batch * per_image),
+        jobs=jobs,
+    )

@@ -1,0 +1,182 @@
+"""Which runs count in a cell of a table, how they are pooled, and how the table is written."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from ssl_hub.cli import main
+from ssl_hub.errors import UsageError
+from ssl_hub.hub import store
+from ssl_hub.model.release import write_recipe
+from ssl_hub.model.results import Result, append_results
+from ssl_hub.tables import rendering
+from ssl_hub.tables.report import report
+from ssl_hub.tables.runs import find_runs
+from ssl_hub.zoo import get_recipe
+
+RECIPE = "directpred-r50-300ep"
+IMAGES = 1_281_167
+
+
+def make_run(
+    folder, recipe=RECIPE, *, images=IMAGES, top1=70.0, top5=90.0, protocol="linear-byol", settings=None, **overrides
+):
+    """A run folder as training and probing leave it, less the weights."""
+    settings = {"train_size": images} | (settings or {})
+    made = get_recipe(recipe, **{"data.name": "/data/imagenet", **overrides})
+    folder.mkdir(parents=True, exist_ok=True)
+    write_recipe(folder, made, {"images": images})
+    append_results(
+        folder,
+        [
+            Result(
+                metric=metric,
+                value=value,
+                dataset="imagenet",
+                split="val",
+                protocol=protocol,
+                settings=settings,
+                seed=made.train.seed,
+            )
+            for metric, value in (("top1", top1), ("top5", top5))
+        ],
+    )
+    return folder
+
+
+def entry(made, row="DirectPred", column="300 epochs", metric="top1"):
+    return next(e for e in made.entries if (e.cell.row, e.cell.column, e.metric) == (row, column, metric))
+
+
+def test_without_runs_no_number_is_shown():
+    made = report("imagenet")
+    assert [e.measured for e in made.entries] == [None] * 16
+    assert {judgement.verdict for judgement in made.judged} == {"not measured"}
+    rows = list(csv.DictReader(io.StringIO(rendering.comma_separated(made))))
+    assert {row["measured"] for row in rows} == {"not trained"}
+    assert rows[0] | {"runs": ""} == rows[0]
+
+
+def test_runs_in_the_store_and_in_folders_count_and_seeds_are_pooled(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    make_run(store.home() / RECIPE, top1=71.0)
+    make_run(elsewhere / "more" / "seed-1", top1=73.0, **{"train.seed": 1, "runtime.workers": 2})
+    made = report("imagenet", [elsewhere])
+    found = entry(made)
+    assert found.measured.mean == 72.0
+    assert found.measured.std == pytest.approx(2**0.5)
+    assert found.difference == pytest.approx(72.0 - 72.4)
+    assert found.runs == (RECIPE, "more/seed-1")
+    assert found.protocol == "linear-byol"
+    assert entry(made, metric="top5").measured.mean == 90.0
+    assert entry(made, row="linear").measured is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"train.epochs": 2}, "train.epochs is 2, not 300"),
+        ({"predictor.eps": 0.0}, "predictor.eps is 0.0, not 0.1"),
+        ({"images": 3000}, "trained on 3000 images, not 1281167"),
+        (
+            {"backbone.name": "resnet18", "train.epochs": 2},
+            "backbone.name is resnet18, not resnet50; train.epochs is 2, not 300",
+        ),
+    ],
+)
+def test_another_run_never_counts_and_the_reason_is_given(tmp_path, changed, why):
+    make_run(tmp_path / "r", **changed)
+    made = report("imagenet", [tmp_path])
+    assert entry(made).measured is None
+    numbers = "linear-byol top1 70.00, linear-byol top5 90.00"
+    assert made.not_counted == (f"r ({numbers}): {why}",)
+    assert f"- r ({numbers}): {why}" in rendering.markdown(made)
+
+
+def test_options_that_are_the_defaults_make_no_difference(tmp_path):
+    make_run(tmp_path / "r", **{"predictor.form": "normalised", "target.schedule": "cosine"})
+    assert entry(report("imagenet", [tmp_path])).measured.runs == 1
+
+
+def test_probe_on_a_part_of_the_labels_or_on_other_data_does_not_count(tmp_path):
+    make_run(tmp_path / "part", settings={"train_size": 12_811})
+    run = make_run(tmp_path / "transfer", settings={"train_dataset": "other"})
+    other = Result(metric="top1", value=99.0, dataset="cifar10", split="test", protocol="linear-byol")
+    append_results(run, [other])
+    made = report("imagenet", [tmp_path])
+    assert entry(made).measured is None
+    assert "| not probed |  | 2: part, transfer | linear-byol |" in rendering.markdown(made)
+
+
+def test_the_tables_protocol_is_preferred_and_others_are_labelled(tmp_path):
+    run = make_run(tmp_path / "r", protocol="linear-cached", top1=60.0)
+    found = entry(report("imagenet", [tmp_path]))
+    assert (found.measured.mean, found.protocol) == (60.0, "linear-cached")
+    make_run(run, protocol="linear-byol", top1=65.0, settings={"epochs": 1})
+    make_run(run, protocol="knn", top1=90.0)
+    shortened = {"linear-byol (epochs=1)", "linear-cached"}
+    assert entry(report("imagenet", [tmp_path])).protocol in shortened
+    make_run(run, protocol="linear-byol", top1=70.0, settings={"epochs": 80, "lrs": [0.4, 0.3, 0.2, 0.1, 0.05]})
+    found = entry(report("imagenet", [tmp_path]))
+    assert (found.measured.mean, found.protocol) == (70.0, "linear-byol")
+
+
+def test_a_number_never_mixes_protocols(tmp_path):
+    make_run(tmp_path / "a", top1=70.0)
+    make_run(tmp_path / "b", top1=50.0, protocol="linear-cached", **{"train.seed": 1})
+    found = entry(report("imagenet", [tmp_path]))
+    assert (found.measured.mean, found.measured.runs, found.runs) == (70.0, 1, ("a",))
+
+
+def test_of_two_runs_with_one_seed_the_newest_counts(tmp_path):
+    make_run(tmp_path / "b", top1=70.0)
+    old = make_run(tmp_path / "a", top1=50.0)
+    records = json.loads((old / "results.json").read_text())
+    (old / "results.json").write_text(
+        json.dumps([{**record, "date": "2020-01-01T00:00:00+00:00"} for record in records])
+    )
+    found = entry(report("imagenet", [tmp_path]))
+    assert (found.measured.mean, found.runs) == (70.0, ("b",))
+
+
+def test_folders_of_the_same_name_are_told_apart(tmp_path):
+    make_run(tmp_path / "x" / "r", top1=70.0)
+    make_run(tmp_path / "y" / "r", top1=10.0, **{"train.epochs": 1})
+    for folders in ([tmp_path / "x", tmp_path / "y"], [tmp_path / "y", tmp_path / "x"]):
+        assert entry(report("imagenet", folders)).measured.mean == 70.0
+
+
+def test_every_format(tmp_path, capsys):
+    make_run(tmp_path / "a_b", top1=71.0)
+    made = report("imagenet", [tmp_path])
+    text = rendering.markdown(made)
+    assert "| DirectPred | 300 epochs | top1 | 72.40 | 71.00 | -1.40 | 1: a_b | linear-byol |" in text
+    assert "no spread is known" in text
+    assert r"DirectPred & 300 epochs & top1 & 72.40 & 71.00 & -1.40 & 1: a\_b & linear-byol \\" in rendering.latex(made)
+    plain = json.loads(rendering.as_json(made))
+    assert plain["entries"][10]["measured"] == {"mean": 71.0, "std": None, "runs": 1, "collapsed": 0, "spread": None}
+    assert (
+        main(["table", "imagenet", "--runs", str(tmp_path), "--format", "png", "--out", str(tmp_path / "t.png")]) == 0
+    )
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["table", "imagenet", "--format", "png"]) == 2
+    assert "a png is no text to print; give --out FILE.png" in capsys.readouterr().err
+
+
+def test_command_lists_tables_and_names_the_nearest(capsys, tmp_path):
+    assert main(["table"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].startswith("imagenet ")
+    assert main(["table", "imagnet"]) == 2
+    assert "unknown table 'imagnet'; did you mean 'imagenet'?" in capsys.readouterr().err
+    assert main(["table", "imagenet", "--runs", str(tmp_path / "none")]) == 2
+    assert "to look for runs in" in capsys.readouterr().err
+
+
+def test_runs_that_are_not_measured_are_no_runs_yet(tmp_path):
+    write = make_run(tmp_path / "r")
+    (write / "results.json").unlink()
+    assert find_runs([tmp_path]) == []
+    with pytest.raises(UsageError, match="no folder '.*nowhere' to look for runs in"):
+        find_runs([tmp_path / "nowhere"])

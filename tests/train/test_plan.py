@@ -1,0 +1,92 @@
+"""What a reproduction trains: sizes that fit a budget, recorded, and honest about what was reduced."""
+
+import pytest
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model.siamese import build
+from ssl_hub.tables.paper import TABLES
+from ssl_hub.train.plan import PLAN, Plan, read_plan, sized, write_plan
+
+LONG = TABLES["long-cifar10"]
+
+
+def plan(**changed) -> Plan:
+    return Plan(
+        **{"table": LONG.name, "data": "/d/cifar10", "scale": "mini", "seeds": 2, "budget_minutes": 30.0, **changed}
+    )
+
+
+def fitted(made, *, jobs=2, per_image=1e-3, each=10.0, available=50_000):
+    cells = made.chosen(LONG)
+    found = sized(made, cells, available=available, seconds_per_image=per_image, seconds_each=each, jobs=jobs)
+    seconds = sum(found.images * found.settings(cell).train.epochs * per_image + each for cell in cells) * made.seeds
+    return found, seconds / 60 / jobs
+
+
+@pytest.mark.parametrize("minutes", [12.0, 30.0, 200.0, 5000.0])
+@pytest.mark.parametrize("cells", ["*", "*100 epochs"])
+def test_mini_fills_its_budget_and_does_not_exceed_it(minutes, cells):
+    found, needed = fitted(plan(budget_minutes=minutes, cells=cells))
+    assert 0.85 * minutes < needed <= 1.01 * minutes
+    assert found.images == -(-50_000 // found.every)
+    assert found.images_per_second == 1000.0
+
+
+def test_longer_cells_stay_longer_by_the_same_factor():
+    found, _ = fitted(plan())
+    epochs = {cell.column: found.settings(cell).train.epochs for cell in LONG.cells}
+    assert epochs["300 epochs"] == 3 * epochs["100 epochs"]
+    assert epochs["500 epochs"] == 5 * epochs["100 epochs"]
+
+
+def test_too_small_a_budget_says_what_is_needed():
+    with pytest.raises(UsageError, match="1 minutes are too few for 18 runs, 2 at a time, which need 2 at least"):
+        fitted(plan(budget_minutes=1.0))
+
+
+@pytest.mark.parametrize("name", TABLES.names())
+def test_every_cell_has_a_mini_run_that_changes_only_what_the_plan_says(name):
+    reduced = plan(table=name, every=10, images=5000, epochs_share=0.1)
+    for cell in TABLES[name].cells:
+        recipe, full = reduced.settings(cell), cell.settings()
+        assert recipe.optim.lr == full.optim.lr
+        assert recipe.optim.weight_decay == full.optim.weight_decay
+        assert (recipe.target, recipe.loss) == (full.target, full.loss)
+        assert recipe.train.epochs == max(1, round(full.train.epochs / 10))
+        assert recipe.data.train_split == "train[::10]"
+        assert reduced.steps(cell) == recipe.train.epochs * (5000 // recipe.train.batch_size)
+        assert reduced.protocol(cell) in ("linear-authors-small", "linear-cached")
+        build(recipe)
+    words = reduced.words()
+    for said in ("resnet10_tiny at 16 px", "5,000 training images (one of 10)", "10 % of each cell's epochs"):
+        assert said in words
+
+
+def test_paper_scale_changes_nothing():
+    full = plan(scale="paper", budget_minutes=None, images=50_000)
+    assert all(full.settings(cell) == cell.settings() for cell in LONG.cells)
+    assert all(full.protocol(cell) == cell.protocol for cell in TABLES["imagenet"].cells)
+
+
+def test_cells_are_chosen_by_a_pattern(tmp_path):
+    assert len(plan(cells="*, 100 EPOCHS").chosen(LONG)) == 3
+    with pytest.raises(
+        UsageError, match="no cell of table 'long-cifar10' matches 'DirectPred, 200 epochs'; did you mean"
+    ):
+        plan(cells="DirectPred, 200 epochs").chosen(LONG)
+
+
+def test_plan_is_kept_and_a_damaged_one_is_refused(tmp_path):
+    assert read_plan(tmp_path) is None
+    write_plan(tmp_path, plan(images=7))
+    assert read_plan(tmp_path) == plan(images=7)
+    for text, message in (("{", "is not JSON"), ("{}", "is no plan of a reproduction"), ('{"x": 1}', "is no plan")):
+        (tmp_path / PLAN).write_text(text)
+        with pytest.raises(UsageError, match=message):
+            read_plan(tmp_path)
+
+
+def test_command_names_data_and_not_where_it_lies():
+    assert plan(cells="*100 epochs").command() == (
+        "ssl-hub reproduce long-cifar10 --data cifar10 --scale mini --cells '*100 epochs' --seeds 2 --budget-minutes 30"
+    )

@@ -6,13 +6,13 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types test test-slow test-data test-browser bench claims kills clean
+.PHONY: install demo check lint types docs test test-slow test-data test-browser bench claims kills clean
 
 install: .venv/installed
 
 .venv/installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,docs]'
 	touch $@
 
 ## Train the built-in recipe, probe it, and compare it with its two baselines
@@ -21,7 +21,7 @@ demo: install
 	$(BIN)/python benchmarks/demo_table.py $(DEMO)
 
 ## Lint, types and tests
-check: install lint types
+check: install lint types docs
 	$(BIN)/python -m pytest
 
 test: check
@@ -32,6 +32,10 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+
+## The documentation as a site, in build/site
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 ## What takes minutes
 test-slow: install

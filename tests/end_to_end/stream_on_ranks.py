@@ -1,4 +1,4 @@
-"""A process of a run on a stream of 23 images: straight through, and stopped and resumed. Started by test_streams."""
+"""A process of a run on a stream of 23 images: straight through, and stopped and resumed. Started by test_stream_runs."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Run by test_ranks.py under torchrun: what each rank of a real process group extracts, and gets from every probe."""
+"""Run by test_evaluation_on_ranks.py under torchrun: what each rank of a real process group extracts, and gets from every probe."""
 
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ demo: install
 
 ## Lint, types and tests
 check: install lint types docs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 test: check
 

@@ -21,7 +21,7 @@ from ssl_hub.train.launch import available_cores
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "recipes" / "train.py")
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
 SHORT = ["train.max_steps=4", "runtime.log_every_steps=1", "runtime.knn_k=5"]
 
 

@@ -1,7 +1,8 @@
 """What ``mkdocs build`` writes by itself: tables out of the registries, the theory tour, the API pages, MathML.
 
 A page says ``<!-- generate: NAME ARGUMENTS -->`` where the function of that name in :data:`GENERATORS` has something
-to say, so that no table of this documentation is kept by hand.
+to say, so that no table of this documentation is kept by hand. ``python docs/hooks.py`` writes what they say into the
+pages of the repository, where it is read too; a test compares.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from ssl_hub.zoo import get_recipe, list_recipes
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "theory_tour.py"
 PACKAGES = ("zoo", "model", "data", "hub", "evaluate", "train", "report", "theory")
-PLACEHOLDER = re.compile(r"<!-- generate: (\w+) ?(.*?) -->")
+PLACEHOLDER = re.compile(r"<!-- generate: (\w+) ?([^\n]*?) -->(\n.*?<!-- end -->)?", re.DOTALL)
+AT_BUILD = ("script",)  # too long to stand in a page twice
 FIELD = re.compile(r"^    (\w+): [^=#\n]+ = (.*?)(?:  # (.*))?$", re.MULTILINE)
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
@@ -52,8 +54,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that no file in ``docs`` holds."""
     files.append(File.generated(config, "theory_tour.md", content=tour(TOUR.read_text())))
     files.append(File.generated(config, "api/index.md", content=public_names()))
-    for name, content in pictures().items():
-        files.append(File.generated(config, f"assets/{name}", content=content))
     for name, modules in _api_packages().items():
         body = "".join(f"::: {module}\n\n" for module in modules)
         files.append(File.generated(config, f"api/{name.replace('.', '_')}.md", content=f"# {name}\n\n{body}"))
@@ -62,6 +62,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     return PLACEHOLDER.sub(lambda found: GENERATORS[found[1]](*found[2].split()), markdown)
+
+
+def filled(markdown: str) -> str:
+    """A page as it stands in the repository: what is generated stands below its placeholder, to be read there too."""
+
+    def fill(found: re.Match[str]) -> str:
+        placeholder = f"<!-- generate: {found[1]}{' ' * bool(found[2])}{found[2]} -->"
+        if found[1] in AT_BUILD:
+            return placeholder
+        return f"{placeholder}\n\n{GENERATORS[found[1]](*found[2].split()).strip()}\n\n<!-- end -->"
+
+    return PLACEHOLDER.sub(fill, markdown)
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -95,8 +107,9 @@ def recipes(*patterns: str) -> str:
     lines = [line + ("" if len(names) == len(chosen) else f" ({', '.join(names)})") for line, names in said.items()]
     return (
         _table(("recipe", "predictor", "target", "optimiser", "batch", "published (%)"), rows)
-        + '\n??? note "Sources, choices that are left open, and departures"\n'
-        + "".join(f"    - {line}\n" for line in lines)
+        + "\n<details markdown><summary>Sources, choices that are left open, and departures</summary>\n\n"
+        + "".join(f"- {line}\n" for line in lines)
+        + "\n</details>\n"
     )
 
 
@@ -247,3 +260,10 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 GENERATORS: dict[str, Callable[..., str]] = {
     generator.__name__: generator for generator in (recipes, options, settings, importers, protocols, tables, script)
 }
+
+
+if __name__ == "__main__":
+    for page in (ROOT / "docs").rglob("*.md"):
+        page.write_text(filled(page.read_text()))
+    for name, content in pictures().items():
+        (ROOT / "docs" / "assets" / name).write_bytes(content if isinstance(content, bytes) else content.encode())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from ssl_hub import __version__
-from ssl_hub.commands import register_all
+from ssl_hub.commands import register_all, speaks
 from ssl_hub.errors import UsageError
 
-BAD_INPUT = 2
+BAD_INPUT, INTERRUPTED = 2, 130
 
 
 def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> int:
@@ -29,6 +31,9 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
     if launcher is not None:
         commands.choices[launcher].prog = f"recipes/{launcher}.py"
         words.insert(0, launcher)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without ± is no reason to fail
     arguments = _parse(parser, words)
     _wait_asleep()
     return guarded(lambda: arguments.run(arguments))
@@ -59,12 +64,21 @@ def guarded(run: Callable[[], None]) -> int:
     """Run; bad input becomes one line on the main process's stderr and exit code 2. Bugs keep their traceback."""
     try:
         run()
+        print(end="", flush=True)  # here, where a full disk or a closed pipe is still a word and not a traceback
     except UsageError as error:
-        if os.environ.get("RANK", "0") == "0":
+        if speaks():
             print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except KeyboardInterrupt:  # while a run trains, it is a signal to save and stop
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until exit, so that the final flush has a place to go
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print("error: no space left for the output", file=sys.stderr)
+        return BAD_INPUT
     return 0
 
 

@@ -1,10 +1,13 @@
 """The command line: thin, machine-readable where asked, and one line for bad input."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
-from ssl_hub.cli import main
+from ssl_hub.cli import guarded, main
 from ssl_hub.codec import from_json
 from ssl_hub.zoo import get_recipe, list_recipes
 
@@ -143,3 +146,32 @@ def test_spectrum_of_a_run(capsys, tmp_path):
     capsys.readouterr()
     assert main(["spectrum", "nowhere", "--out", "s.svg"]) == 2
     assert "no run at 'nowhere'" in capsys.readouterr().err
+
+
+def run_alone(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}
+    )
+
+
+def test_a_rank_left_over_from_elsewhere_silences_nothing():
+    done = run_alone("from ssl_hub.cli import main; raise SystemExit(main(['show', 'nope']))", RANK="1")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: unknown recipe 'nope'")
+
+
+def test_ctrl_c_and_a_full_disk_are_one_line(capsys):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert guarded(interrupted) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    code = "import sys; from ssl_hub.cli import main; sys.stdout = open('/dev/full', 'w'); code = main(['recipes']);"
+    done = run_alone(code + " sys.stdout = sys.__stdout__; sys.exit(code)")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: no space left for the output\n")
+
+
+def test_a_terminal_of_ascii_gets_every_answer():
+    done = run_alone("from ssl_hub.cli import main; main(['where', 'h\\xe9llo'])", PYTHONIOENCODING="ascii")
+    assert "h\\xe9llo" in done.stdout

@@ -6,6 +6,7 @@ A command is a function in a file of this folder that takes the parsed arguments
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from argparse import ArgumentParser
 from typing import Protocol
@@ -17,7 +18,16 @@ class Subparsers(Protocol):
     def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
 
 
+FIRST = ("recipes", "train", "evaluate", "report", "hub")  # in the help; other files follow by name
+
+
 def register_all(subparsers: Subparsers) -> None:
     """Let every file of this folder add its commands."""
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
-        importlib.import_module(f"{__name__}.{module.name}").register(subparsers)
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    for name in sorted(names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST)):
+        importlib.import_module(f"{__name__}.{name}").register(subparsers)
+
+
+def speaks() -> bool:
+    """Whether this process prints: the only one, or the first of several (a ``RANK`` left over says nothing alone)."""
+    return os.environ.get("WORLD_SIZE", "1") in ("", "1") or os.environ.get("RANK", "0") == "0"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, speaks
 from ssl_hub.zoo import DEMO
 
 
@@ -38,7 +37,7 @@ def _train(arguments: Namespace) -> None:
         name, assignments = None, [name, *assignments]
     if name is None:
         name = DEMO
-        if os.environ.get("RANK", "0") == "0":
+        if speaks():
             print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
     flags = {f"runtime.{name}": getattr(arguments, name) for name in ("checkpoint_minutes", "on_collapse", "tracker")}
     pretrain(

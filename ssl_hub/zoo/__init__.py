@@ -57,7 +57,7 @@ def as_modified(recipe: Recipe) -> Recipe:
     if not (departed := departures(recipe)):
         return recipe
     named = ", ".join(f"{key}={new}" for key, (_, new) in departed.items())
-    return replace(recipe, summary=f"modified ({named}): {RECIPES[recipe.name].summary}", expected=())
+    return replace(recipe, summary=f"modified ({named}), otherwise: {RECIPES[recipe.name].summary}", expected=())
 
 
 def run_name(recipe: Recipe) -> str:

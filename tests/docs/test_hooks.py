@@ -49,3 +49,8 @@ def test_a_script_becomes_a_page_with_what_it_prints():
 def test_equations_become_mathml():
     page = HOOKS["on_page_content"](r'a <span class="arithmatex">\(x &lt; 1\)</span>.')
     assert page.startswith("a <math") and "<mi>x</mi><mo>&#x0003C;</mo><mn>1</mn>" in page and page.endswith("</math>.")
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_pages_stand_in_the_repository_as_they_are_generated(page):
+    assert HOOKS["filled"](page.read_text()) == page.read_text(), "run `python docs/hooks.py`"

@@ -131,7 +131,7 @@ def test_a_modified_recipe_says_so_and_expects_no_published_number():
     recipe = get_recipe("byol-r50-300ep", **{"train.epochs": 5, "predictor.hidden_width": 64})
     assert departures(recipe) == {"predictor.hidden_width": (4096, 64), "train.epochs": (300, 5)}
     modified = as_modified(recipe)
-    assert modified.summary.startswith("modified (predictor.hidden_width=64, train.epochs=5): ")
+    assert modified.summary.startswith("modified (predictor.hidden_width=64, train.epochs=5), otherwise: ")
     assert modified.expected == () and RECIPES["byol-r50-300ep"].expected
     assert as_modified(modified) == modified
     assert run_name(recipe) == "byol-r50-300ep-predictor.hidden_width-64-train.epochs-5"

@@ -1,4 +1,4 @@
-"""A process of a run on a stream of 23 images: straight through, and stopped and resumed. Started by test_stream_runs."""
+"""A process of a run on a stream of 23 images: straight through, or stopped and resumed. See test_stream_runs."""
 
 import json
 import os

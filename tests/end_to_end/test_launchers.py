@@ -119,7 +119,7 @@ def photos(tmp_path):
         (["byol-digits", "--output", "{root}/photos"], "is not empty and holds no run"),
         (["byol-digits", "--output", "{root}/new", "--resume"], "nothing to resume in {root}/new"),
         (["byol-digits", "train.batch_size=63", "train.accumulation=2"], "batch_size 63 does not split evenly"),
-        (["byol-digits", "train.epochs=0"], "leave nothing to train"),
+        (["byol-digits", "train.epochs=0"], "train.epochs is 0, expected a whole number of at least 1"),
         (["byol-digits", "backbone.name=resnet18_cifr"], "unknown backbone 'resnet18_cifr'"),
     ],
 )

@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import save_release
+from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe
@@ -107,6 +108,20 @@ def test_two_processes_agree_with_one(releases, probed):
         assert abs(one[metric] - two[metric]) <= 0.2 + 1e-9  # two of 1,000 images, where rounding decides
     heads = [ProbeHead.load(folder, "imagenet") for folder in releases.values()]
     assert heads[0].classes[0] == "n01440764" and len(heads[0].classes) == 1000
+
+
+def test_the_imagenet_table_shows_the_runs_and_counts_none_that_is_smaller(
+    imagenet, releases, probed, tmp_path, capsys
+):
+    run = tmp_path / "small"
+    shutil.copytree(releases["one"], run)
+    small = {"backbone.name": "resnet10_tiny", "views.size": 16, "data.name": str(imagenet)}
+    write_recipe(run, get_recipe("byol-r50-60ep", **small), {"images": 2000})
+    assert main(["table", "imagenet", "--runs", str(tmp_path)]) == 0
+    counted, _, not_counted = capsys.readouterr().out.partition("Not counted")
+    assert "| two-layer | 60 epochs | top1 | 64.70 | not trained |" in counted
+    assert "linear-byol" in not_counted and "linear-simsiam" in not_counted
+    assert f"{values(run, 'linear-byol')['top1']:.2f}" in not_counted
 
 
 def test_two_processes_finetune_one_model(tmp_path):

@@ -9,6 +9,17 @@ from pathlib import Path
 from ssl_hub.errors import UsageError
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with ``~`` and ``~user`` in place. Raises UsageError where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = Path(path).parts[0].removeprefix("~")
+        raise UsageError(
+            f"no user {user} for {str(path)!r}; write the folder out, or ./~{user} for one of that name"
+        ) from None
+
+
 def is_leftover(path: Path) -> bool:
     """Whether this is a file that a killed writer left unfinished."""
     return path.name.startswith(".") and path.name.endswith(".part")
@@ -18,6 +29,12 @@ def sweep(folder: Path) -> None:
     """Remove what killed writers left unfinished in ``folder`` and below."""
     for leftover in filter(is_leftover, folder.rglob("*.part")):
         leftover.unlink(missing_ok=True)
+
+
+def refuse_missing_folder(path: Path) -> None:
+    """Raise UsageError, before any work, where the folder that a file is to go to does not exist."""
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder {path.parent} does not exist; create it, or choose another place for {path.name}")
 
 
 def replace_file(path: Path, content: bytes | Callable[[Path], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Literal, TypeVar, Union
 
 from ssl_hub.config import Part, Recipe
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import RECIPE, check
 from ssl_hub.registry import suggest
 
 Settings = TypeVar("Settings")
@@ -20,6 +22,10 @@ PartOptions = Callable[[str, str], Mapping[str, Any]]
 """``(section, kind) -> {option: type}``; raises :class:`UsageError` for an unknown kind."""
 
 DESCRIPTION = ("name", "summary", "expected", "notes")  # fields that say what a recipe is, and are not overridden
+
+
+class UnknownSetting(UsageError):
+    """A stored recipe has a setting that this version does not know."""
 
 
 def to_dict(value: Any) -> Any:
@@ -80,12 +86,17 @@ def apply_overrides(recipe: Recipe, overrides: Mapping[str, Any], part_options: 
     """A copy of ``recipe`` with dotted keys replaced: ``{"predictor.eps": 0.01, "train.epochs": 5}``.
 
     Values may be typed or text, as from a command line. ``predictor.kind=linear`` switches the kind and keeps the
-    options that the new kind has too; kinds are switched before options are set, whatever the order given. An unknown
-    key or a value of the wrong type raises :class:`UsageError` with the nearest valid key.
+    options that the new kind has too; kinds are switched before options are set, whatever the order given.
+
+    The whole of the result is checked, whoever made the recipe: an unknown key (naming the nearest valid one), a value
+    of the wrong type and one out of its range (:mod:`ssl_hub.limits`) raise :class:`UsageError`.
     """
     for key, value in sorted(overrides.items(), key=lambda item: not item[0].endswith(".kind")):
         recipe = _override(recipe, key.split("."), value, key, part_options)
-    return recipe
+    kinds = typing.get_type_hints(Recipe)
+    typed = Recipe(**{name: _decode(kind, to_dict(getattr(recipe, name)), name) for name, kind in kinds.items()})
+    check(typed, RECIPE)
+    return check_parts(typed, part_options)
 
 
 def with_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -172,7 +183,7 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
     if isinstance(value, str) and kind is not str and not _admits_text(kind):
         try:
             value = json.loads(value)
-        except json.JSONDecodeError:
+        except ValueError:  # no JSON, or a number of thousands of digits
             value = {"True": True, "False": False, "None": None}.get(value, value)
     origin = typing.get_origin(kind)
     if kind is Part and isinstance(value, Mapping) and isinstance(value.get("kind"), str):
@@ -181,7 +192,7 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
         hints = typing.get_type_hints(kind)
         for name in value:
             if name not in hints:
-                raise UsageError(f"unknown setting {f'{key}.{name}'!r}{suggest(name, hints)}")
+                raise UnknownSetting(f"unknown setting {f'{key}.{name}'!r}{suggest(name, hints)}")
         missing = [f.name for f in fields(kind) if f.default is dataclasses.MISSING and f.name not in value]
         if missing:
             raise UsageError(f"a recipe needs {missing[0]!r}, and it is missing")
@@ -206,6 +217,8 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
     if kind is int and not isinstance(value, bool) and isinstance(value, (int, float)) and value % 1 == 0:
         return int(value)
     if kind is float and not isinstance(value, bool) and isinstance(value, (int, float)):
+        if not abs(value) <= sys.float_info.max:
+            raise UsageError(f"{key} is {value}, expected a finite number")
         return float(value)
     if kind is str and isinstance(value, str):
         return value

@@ -2,7 +2,7 @@
 
 Nothing here imports torch. Components that come in named kinds (predictor, target, loss) are a :class:`Part`: a kind
 and its options, where the options of a kind are the keyword arguments of the class registered under that name. So a
-new predictor is one class in ``model/predictors.py`` and no edit here.
+new predictor is one class in ``model/predictors`` and no edit here. Which values a setting may take is in ``limits``.
 """
 
 from __future__ import annotations

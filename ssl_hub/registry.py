@@ -12,18 +12,18 @@ from ssl_hub.errors import UsageError
 T = TypeVar("T")
 Registrable = TypeVar("Registrable")
 
-MOST_SHOWN = 12  # names in one error line
+MOST_SHOWN = 8  # names in one error line
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, else the list of what is known."""
+def suggest(name: str, known: Iterable[str], *, listing: str = "known") -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, else what is known, after the word ``listing``."""
     known = sorted(known)
     # Names here differ in small tokens ("-300ep", "r50"), so a prefix is a better hint than a typo distance.
     nearest = [k for k in known if k.startswith(name)] or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if nearest:
         return f"; did you mean {nearest[0]!r}?"
     shown = ", ".join(known[:MOST_SHOWN]) + (f", ... ({len(known)} in all)" if len(known) > MOST_SHOWN else "")
-    return f"; known: {shown}" if known else ""
+    return f"; {listing}: {shown}" if known else ""
 
 
 class Registry(Generic[T]):
@@ -33,8 +33,10 @@ class Registry(Generic[T]):
     replace each other; an unknown name names the nearest known one.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *, listing: str = "known") -> None:
+        """``listing`` introduces the known names in errors, and may say how to see them all."""
         self.kind = kind
+        self.listing = listing
         self._entries: dict[str, T] = {}
 
     def add(self, name: str, value: T) -> T:
@@ -56,7 +58,9 @@ class Registry(Generic[T]):
         try:
             return self._entries[name]
         except KeyError:
-            raise UsageError(f"unknown {self.kind} {name!r}{suggest(name, self._entries)}") from None
+            raise UsageError(
+                f"unknown {self.kind} {name!r}{suggest(name, self._entries, listing=self.listing)}"
+            ) from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

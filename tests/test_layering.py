@@ -12,7 +12,7 @@ ROOT = Path(ssl_hub.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # Each layer may import itself and the layers named here.
-BASE = {"errors", "registry", "atomic", "config", "codec"}
+BASE = {"errors", "registry", "atomic", "config", "codec", "limits"}
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
@@ -22,7 +22,8 @@ ALLOWED = {
     "registry": {"errors"},
     "atomic": {"errors"},
     "config": {"errors", "registry"},
-    "codec": {"config", "errors", "registry"},
+    "limits": {"errors"},
+    "codec": {"config", "errors", "limits", "registry"},
     "model": BASE,
     "data": MODEL,
     "zoo": DATA,
@@ -32,7 +33,7 @@ ALLOWED = {
     "train": ZOO | {"evaluate", "hub", "tables", "theory"},
     "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},
     "commands": TOP,
-    "theory": {"errors", "model"},
+    "theory": {"errors", "atomic", "model"},
     "cli": {"errors", "commands", "__version__"},
     "__init__": TOP | {"cli"},
 }

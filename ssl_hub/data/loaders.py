@@ -20,6 +20,7 @@ from ssl_hub.data.images import Source, decoded, decoding_threads
 from ssl_hub.data.views import EvalTransform, TwoViews
 from ssl_hub.data.workers import Batches, data_loader, unwrapped, useful_workers
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import COUNT
 
 Pair = tuple[Tensor, Tensor]
 
@@ -57,7 +58,8 @@ class Loader(Protocol):
 
 def share_of_batch(batch_size: int, world: int, accumulation: int) -> int:
     """Images in a micro-batch of one rank, or :class:`UsageError` where the total does not split evenly."""
-    if batch_size < 1 or batch_size % (world * accumulation):
+    COUNT.check("batch_size", batch_size)
+    if batch_size % (world * accumulation):
         raise UsageError(
             f"batch_size {batch_size} does not split evenly over {world} processes x {accumulation} accumulation "
             f"steps; set train.batch_size to a multiple of {world * accumulation}"

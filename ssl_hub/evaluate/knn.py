@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,6 +10,7 @@ from torch.nn import functional
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.features import Features, check_pair
+from ssl_hub.limits import COUNT, number
 from ssl_hub.model.results import Result
 
 SMALLEST_NORM = 1e-12
@@ -39,7 +38,7 @@ def knn_classify(
     temperature), which leaves their ranking as it was and cannot overflow. A zero vector has similarity 0 to all.
 
     ``k`` beyond N is N. Memory beyond the inputs is about ``chunk_size`` x N floats. Raises UsageError for an empty
-    bank, widths or label counts that differ, labels out of range, and k, temperature or chunk_size not above 0.
+    bank, widths or label counts that differ, labels, k, temperature and chunk_size out of range.
     """
     bank, labels, queries = torch.as_tensor(train_x), torch.as_tensor(train_y), torch.as_tensor(test_x)
     _check(bank, labels, queries, k=k, temperature=temperature, num_classes=num_classes, chunk_size=chunk_size)
@@ -114,6 +113,12 @@ def knn(
     )
 
 
+def check_vote(k: int, temperature: float) -> None:
+    """Raise UsageError where they are out of range; below a temperature of 1e-4 only the nearest has a vote."""
+    COUNT.check("k", k)
+    number(1e-4, fix="0.07 is usual").check("temperature", temperature)
+
+
 def _check(
     bank: Tensor,
     labels: Tensor,
@@ -124,12 +129,8 @@ def _check(
     num_classes: int,
     chunk_size: int,
 ) -> None:
-    if k < 1:
-        raise UsageError(f"k is {k}, expected at least 1 neighbour")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise UsageError(f"temperature is {temperature}, expected a number above 0, for example 0.07")
-    if chunk_size < 1:
-        raise UsageError(f"chunk_size is {chunk_size}, expected at least 1 query")
+    check_vote(k, temperature)
+    COUNT.check("chunk_size", chunk_size)
     if bank.ndim != 2 or queries.ndim != 2 or bank.shape[1:] != queries.shape[1:]:
         raise UsageError(
             f"the bank has shape {list(bank.shape)} and the queries {list(queries.shape)}, expected [N, C] and [Q, C]"

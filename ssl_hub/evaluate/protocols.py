@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from ssl_hub.codec import with_settings
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import COUNT, NOT_NEGATIVE, below, check
 from ssl_hub.registry import Registry
 
 
@@ -32,8 +33,7 @@ class Cached:
             raise UsageError(f"strengths are {list(self.strengths)}, expected one or more numbers above 0")
         if not 0 < self.holdout < 1:
             raise UsageError(f"holdout is {self.holdout}, expected a share between 0 and 1, for example 0.1")
-        if self.max_iter < 1:
-            raise UsageError(f"max_iter is {self.max_iter}, expected at least 1 iteration")
+        COUNT.check("max_iter", self.max_iter)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +68,16 @@ class Trained:
                 f"holdout is {self.holdout} for {len(self.lrs)} learning rates; expected a share between 0 and 1 to"
                 " choose among them on, for example 0.1"
             )
-        for name in ("epochs", "batch_size", "reference_batch"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}, expected at least 1")
+        check(self, TRAINED)
 
+
+TRAINED = {
+    "reference_batch": COUNT,
+    "epochs": COUNT,
+    "batch_size": COUNT,
+    "momentum": below(1),
+    "weight_decay": NOT_NEGATIVE,
+}
 
 Protocol = Cached | Trained
 PROTOCOLS: Registry[Protocol] = Registry("protocol")

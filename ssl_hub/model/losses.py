@@ -12,17 +12,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ssl_hub.limits import POSITIVE
 from ssl_hub.registry import Registry
 
 EPSILON = 1e-4  # of the norms below: a zero vector gets a gradient of at most 1e4, which float16 can hold too
 
 
 class Loss:
-    """One direction of a loss."""
+    """One direction of a loss; ``scale`` is above 0."""
 
     needs_set_predictor = False
 
     def __init__(self, *, symmetrised: bool = True, scale: float = 1.0) -> None:
+        POSITIVE.check("loss.scale", scale)
         self.symmetrised, self.scale = symmetrised, scale
 
     def __call__(self, f: Tensor, q: Tensor, t: Tensor) -> Tensor:

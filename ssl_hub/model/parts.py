@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ssl_hub.codec import check_parts
+import torch
+
+from ssl_hub.codec import apply_overrides, check_parts
 from ssl_hub.config import Part, Recipe
 from ssl_hub.model.losses import LOSSES, Loss
 from ssl_hub.model.predictors import PREDICTORS, Predictor
@@ -24,6 +26,17 @@ def part_options(section: str, kind: str) -> Mapping[str, Any]:
     hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
     parameters = inspect.signature(made_by).parameters.values()
     return {p.name: hints[p.name] for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def with_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
+    """A copy of ``recipe`` with dotted settings replaced, all of it checked: see :func:`ssl_hub.codec.apply_overrides`.
+
+    Each part is made once, because the ranges of its options are its constructor's to check.
+    """
+    recipe = apply_overrides(recipe, overrides, part_options)
+    with torch.random.fork_rng(devices=[]):
+        build_parts(recipe)
+    return recipe
 
 
 def with_defaults(recipe: Recipe) -> Recipe:

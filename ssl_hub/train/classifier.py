@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import COUNT, NOT_NEGATIVE, POSITIVE, SEED, above, below, check, whole
 from ssl_hub.model.backbones import group_depths
 from ssl_hub.train.optim import load_named_state, named_state, schedule_factor, set_learning_rates
 
@@ -42,16 +43,27 @@ class Finetuning:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "layer_decay", "head_lr_ratio"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name} is {getattr(self, name)}, expected a number above 0")
-        for name in ("reference_batch", "epochs", "batch_size", "accumulation"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)}, expected at least 1")
+        check(self, LIMITS)
 
     @property
     def peak_lr(self) -> float:
         return self.lr * self.batch_size / self.reference_batch
+
+
+LIMITS = {
+    "lr": POSITIVE,
+    "reference_batch": COUNT,
+    "layer_decay": above(0, 1),
+    "head_lr_ratio": POSITIVE,
+    "freeze": whole(0),
+    "epochs": COUNT,
+    "warmup_epochs": NOT_NEGATIVE,
+    "batch_size": COUNT,
+    "accumulation": COUNT,
+    "momentum": below(1),
+    "weight_decay": NOT_NEGATIVE,
+    "seed": SEED,
+}
 
 
 class ClassifierTrainer:

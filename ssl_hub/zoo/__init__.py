@@ -7,12 +7,12 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ssl_hub.codec import apply_overrides, changes
+from ssl_hub.codec import changes
 from ssl_hub.config import Recipe
 from ssl_hub.registry import Registry
 from ssl_hub.zoo import cifar10, digits, imagenet, stl10
 
-RECIPES: Registry[Recipe] = Registry("recipe")
+RECIPES: Registry[Recipe] = Registry("recipe", listing="`ssl-hub recipes` lists all, such as")
 
 DEMO = "directpred-digits"
 """What the training launcher trains when it is given no recipe."""
@@ -31,14 +31,14 @@ def get_recipe(name: str, /, **overrides: Any) -> Recipe:
     """A registered recipe, with dotted, typed overrides: ``get_recipe("byol-digits", **{"train.epochs": 5})``.
 
     Raises:
-        UsageError: unknown recipe or setting (naming the nearest), or a value of the wrong type.
+        UsageError: unknown recipe or setting (naming the nearest), or a value of the wrong type or out of its range.
     """
     recipe = RECIPES[name]
     if not overrides:
         return recipe
-    from ssl_hub.model.parts import part_options
+    from ssl_hub.model.parts import with_overrides
 
-    return apply_overrides(recipe, overrides, part_options)
+    return with_overrides(recipe, overrides)
 
 
 def departures(recipe: Recipe) -> dict[str, tuple[Any, Any]]:

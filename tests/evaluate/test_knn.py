@@ -115,8 +115,8 @@ def test_top5_needs_five_classes_and_never_counts_a_class_without_votes():
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"k": 0}, "k is 0, expected at least 1"),
-        ({"temperature": 0.0}, r"temperature is 0\.0, expected a number above 0"),
+        ({"k": 0}, "k is 0, expected a whole number of at least 1"),
+        ({"temperature": 0.0}, r"temperature is 0\.0, expected a number of at least 0\.0001"),
         ({"temperature": math.nan}, "temperature is nan"),
         ({"chunk_size": 0}, "chunk_size is 0"),
         ({"num_classes": 3}, r"bank labels run from 0 to 6, expected 0 to 2"),

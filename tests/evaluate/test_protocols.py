@@ -31,7 +31,7 @@ def test_settings_are_overridden_by_text():
         ("bylo", {}, "unknown protocol 'bylo'; did you mean 'byol'"),
         ("byol", {"epoch": "1"}, "unknown setting 'epoch'; did you mean 'epochs'"),
         ("byol", {"epochs": "many"}, "epochs is 'many', expected int"),
-        ("byol", {"epochs": "0"}, "epochs is 0, expected at least 1"),
+        ("byol", {"epochs": "0"}, "epochs is 0, expected a whole number of at least 1"),
         ("byol", {"lrs": "[]"}, r"lrs are \[\], expected one or more numbers above 0"),
         ("byol", {"lrs": "[0.1, -1]"}, r"lrs are \[0\.1, -1\.0\]"),
         ("simsiam", {"lrs": "[0.1, 0.2]"}, "holdout is 0.0 for 2 learning rates"),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import FINITE, NOT_NEGATIVE, POSITIVE, whole
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
 from ssl_hub.model.running import RunningExpectation, full_precision
 from ssl_hub.model.spectrum import (
@@ -35,8 +36,7 @@ class SetPredictor(Predictor):
 
     def __init__(self, width: int, *, freq: int, momentum_through: bool) -> None:
         super().__init__()
-        if freq < 0:
-            raise UsageError(f"predictor.freq is {freq}, expected 0 (never) or a positive number of steps")
+        whole(0, fix="0 never overwrites").check("predictor.freq", freq)
         self.freq, self.momentum_through = freq, momentum_through
         self.weight = nn.Parameter(nn.Linear(width, width, bias=False).weight.detach(), requires_grad=freq != 1)
         self._warned = False
@@ -204,7 +204,7 @@ def direct(
 
     Args:
         rho: weight of the past in the moving average; None averages all steps equally.
-        eps: regularisation, in units set by ``form``.
+        eps: regularisation, at least 0, in units set by ``form``.
         freq: overwrite the weight every ``freq`` steps, train it by the loss in between.
         alpha: power of the eigenvalues: 0.5 DirectPred, 1 DirectCopy, others DirectSet.
         c: shift of the eigenvalues before the power is taken.
@@ -213,10 +213,10 @@ def direct(
         partitions: number of random splits of the feature space, 0 for one global F.
         momentum_through: see :class:`SetPredictor`.
     """
-    if alpha <= 0:
-        raise UsageError(f"predictor.alpha is {alpha}, expected a positive power")
-    if partitions < 0:
-        raise UsageError(f"predictor.partitions is {partitions}, expected 0 or a positive number")
+    NOT_NEGATIVE.check("predictor.eps", eps)
+    POSITIVE.check("predictor.alpha", alpha)
+    FINITE.check("predictor.c", c)
+    whole(0, 1024).check("predictor.partitions", partitions)
     if not partitions:
         return DirectPredictor(
             width,
@@ -239,7 +239,7 @@ class OptimalPredictor(SetPredictor):
     """The regularised least-squares optimum, plugged in every ``freq`` steps: bad (Tian et al. 2021, table 1).
 
     Args:
-        reg: added to the eigenvalues of F. The paper does not print its value.
+        reg: added to the eigenvalues of F, above 0: F can be singular. The paper does not print its value.
         rho: weight of the past in the moving averages of F and of the cross-correlation; not printed either.
         freq: plug in every ``freq`` steps, train by the loss in between.
         solution: see :func:`ssl_hub.model.spectrum.optimal_predictor`.
@@ -257,8 +257,7 @@ class OptimalPredictor(SetPredictor):
         momentum_through: bool = False,
     ) -> None:
         super().__init__(width, freq=freq, momentum_through=momentum_through)
-        if reg <= 0:
-            raise UsageError(f"predictor.reg is {reg}, expected a positive number: F can be singular")
+        POSITIVE.check("predictor.reg", reg)
         self.reg, self.solution = reg, solution
         self.correlation = RunningExpectation(width, width, rho=rho)
         self.cross = RunningExpectation(width, width, rho=rho)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ssl_hub.errors import UsageError
+from ssl_hub.limits import WIDTH
 from ssl_hub.model.heads import mlp
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
 
@@ -33,6 +34,7 @@ class MLPPredictor(Predictor):
 
     def __init__(self, width: int, *, hidden_width: int = 4096, norm_affine: bool = True, bias: bool = True) -> None:
         super().__init__()
+        WIDTH.check("predictor.hidden_width", hidden_width)
         self.layers = mlp([width, hidden_width, width], norm_affine=norm_affine, bias=bias)
 
     def forward(self, f: Tensor) -> Tensor:
@@ -74,6 +76,7 @@ class SymmetricPredictor(Predictor):
         super().__init__()
         if layers not in (1, 2):
             raise UsageError(f"predictor.layers is {layers}, expected 1 or 2 for a symmetric predictor")
+        WIDTH.check("predictor.hidden_width", hidden_width)
         widths = [width, width] if layers == 1 else [width, hidden_width, width]
         self.layers = mlp(widths, norm_affine=norm_affine, bias=bias)
         self.linears = [module for module in self.layers if isinstance(module, nn.Linear)]

@@ -115,9 +115,9 @@ def train(name: str, data: str, folder: Path, overrides: dict[str, Any], minutes
         signal.setitimer(signal.ITIMER_REAL, 0)
     if stopped:
         recipe = ssl_hub.get_recipe(name, **{**overrides, "data.name": data})
-        job = prepare(recipe, folder, resume=True, overwrite=False, allow_change=())
-        save_release(folder, job.trainer.siamese, recipe, collapsed=False)
-        measure(job.trainer.siamese.encoder.backbone, recipe, folder, job.accelerator, collapsed=False)
+        with prepare(recipe, folder, resume=True, overwrite=False, allow_change=()) as job:
+            save_release(folder, job.trainer.siamese, recipe, collapsed=False)
+            measure(job.trainer.siamese.encoder.backbone, recipe, folder, job.accelerator, collapsed=False)
     return {"seconds": time.perf_counter() - began, "stopped_by_minutes": stopped, **outcome(name, folder)}
 
 

@@ -108,23 +108,21 @@ def measure(
     builtin = recipe.data.name in SOURCES
     data = recipe.data if builtin else replace(recipe.data, name=data_name or "noise-32")
     began = now()
-    job = prepare(
-        replace(recipe, runtime=runtime, train=train, data=data),
-        folder, resume=False, overwrite=False, allow_change=(),
-    )  # fmt: skip
-    preparing = now() - began
-    journal, clock = Journal(job), Clock(now)
-    instrument(clock, job, journal)
-    for done, micro_batches in enumerate(job.batches()):
-        if done >= warmup_steps:
-            clock.steps.append({})
-        report = job.trainer.advance(clock.waits(micro_batches))
-        journal.after_step(report)
-        agreed(job.accelerator, [False, False, False])
-    journal.close()
-    began = now()
-    job.save()
-    saving = now() - began
+    setup = replace(recipe, runtime=runtime, train=train, data=data)
+    with prepare(setup, folder, resume=False, overwrite=False, allow_change=()) as job:
+        preparing = now() - began
+        journal, clock = Journal(job), Clock(now)
+        instrument(clock, job, journal)
+        for done, micro_batches in enumerate(job.batches()):
+            if done >= warmup_steps:
+                clock.steps.append({})
+            report = job.trainer.advance(clock.waits(micro_batches))
+            journal.after_step(report)
+            agreed(job.accelerator, [False, False, False])
+        journal.close()
+        began = now()
+        job.save()
+        saving = now() - began
     steps_per_epoch = job.loader.steps_per_epoch if builtin else CIFAR_IMAGES // train.batch_size
     parts = {part: clock.median(part) for part in sorted({part for step in clock.steps for part in step})}
     reading = parts.pop("monitor and log")

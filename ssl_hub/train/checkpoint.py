@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
@@ -16,6 +16,12 @@ from ssl_hub.errors import UsageError
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d+)(-kept)?\.pt")
+
+
+class Resumable(Protocol):
+    """What a checkpoint is the state of."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
 def existing(folder: Path) -> list[Path]:
@@ -49,16 +55,47 @@ def _write(whole: dict[str, Any], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A state written by :func:`save`, on the CPU. No pickled code is ever run: tensors and plain values only."""
+    """A state written by :func:`save`, on the CPU. No pickled code is ever run: tensors and plain values only.
+
+    Raises UsageError where the file is damaged or something else.
+    """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, OSError, EOFError, pickle.UnpicklingError) as error:
-        raise UsageError(
-            f"cannot read the checkpoint {path}: {str(error).splitlines()[0]}; remove it to resume from an older one"
-        ) from None
+    # What torch makes of a file that is cut off, empty or of another kind is any of these.
+    except (RuntimeError, OSError, EOFError, LookupError, ValueError, TypeError, pickle.UnpicklingError) as error:
+        reason = (str(error).splitlines() or [""])[0][:160] or type(error).__name__
+        raise UsageError(f"cannot read the checkpoint {path} ({reason}); {_without(path)}") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise UsageError(f"{path} is not a checkpoint of this version (format {FORMAT})")
+        raise UsageError(f"{path} is not a checkpoint of this version (format {FORMAT}); {_without(path)}")
     return state
+
+
+def restore(folder: Path, trainer: Resumable, accelerator: Accelerator) -> dict[str, Any] | None:
+    """Put a trainer, and this process's random state, where the newest checkpoint in ``folder`` left them.
+
+    Returns the whole state, or None where there is no checkpoint yet: the run starts again. Raises UsageError where the
+    file is damaged or of another run.
+    """
+    saved = existing(folder)
+    if not saved:
+        return None
+    path = saved[-1]
+    state = load(path)
+    try:
+        trainer.load_state_dict(state)
+        # On another number of processes the streams are not those of before: they matter for dropout and drop-path.
+        if len(state["random"]) == accelerator.num_processes:
+            set_random_state(state["random"][accelerator.process_index], accelerator.device)
+    except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:160]
+        raise UsageError(f"the checkpoint {path} is not of this run ({reason}); {_without(path)}") from None
+    return state
+
+
+def _without(path: Path) -> str:
+    """What can be done without this checkpoint, in words."""
+    others = [other for other in existing(path.parent) if other != path]
+    return f"delete it to go on from {others[-1].name}" if others else "no other is there: --overwrite starts again"
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

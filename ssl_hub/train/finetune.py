@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from ssl_hub.atomic import sweep
+from ssl_hub.atomic import expanded
 from ssl_hub.codec import with_settings
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.sources import Source
@@ -35,7 +36,8 @@ from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetuned import config_of, write_release
 from ssl_hub.train.launch import joined
-from ssl_hub.train.signals import Interrupted, StopSignal, agreed
+from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
+from ssl_hub.zoo import RECIPES
 
 
 def finetune(
@@ -61,7 +63,8 @@ def finetune(
         output: the folder; by default one in the store, named after the model and the data.
         fraction: of the training images of each class, at least one, drawn by the seed. Published lists are splits:
             ``train_split="train@1percent.txt"``.
-        resume: continue the run in that folder from its newest checkpoint, exactly; overwrite: replace it.
+        resume: continue the run in that folder from its newest checkpoint, exactly; overwrite: replace it, once the new
+            one has a checkpoint.
         overrides: of the settings of :class:`~ssl_hub.train.classifier.Finetuning`, such as ``{"lr": 0.02}``.
         options: splits, columns, image size, workers, batch of the test and seed: see
             :class:`~ssl_hub.evaluate.model.Extraction`.
@@ -87,8 +90,9 @@ def finetune(
     check_trainable(labels_of(train))
     source = str(model) if ":" in str(model) else Path(model).resolve().name
     named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", train.name))
-    folder = store.home() / named if output is None else Path(output).expanduser()
-    run.claim(folder, resume=resume, overwrite=overwrite)
+    folder = store.home() / named if output is None else expanded(output)
+    _refuse_own_source(model, subject, folder)
+    run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
 
     with joined() as accelerator:
         config = config_of(subject, source, train)
@@ -103,25 +107,18 @@ def finetune(
             raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
         trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
         accelerator.wait_for_everyone()
-        if accelerator.is_main_process:
-            whole = {**facts, "processes": accelerator.num_processes, "precision": accelerator.mixed_precision}
-            whole |= {"versions": installed_versions(), "git_commit": run.git_commit(), "command": " ".join(sys.argv)}
-            whole["started"] = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {**facts, "processes": accelerator.num_processes, "precision": accelerator.mixed_precision}
+        whole |= {"versions": installed_versions(), "git_commit": run.git_commit(), "command": shlex.join(sys.argv)}
+        whole["started"] = datetime.now(UTC).isoformat(timespec="seconds")
+        with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
             if resume:
-                sweep(folder)
-                write_recipe(folder, subject.recipe, whole)
-            else:
-                run.start(folder, subject.recipe, whole, overwrite=overwrite)
-        accelerator.wait_for_everyone()
-        _load_newest(folder, trainer, accelerator)
-        _train(trainer, crops, folder, accelerator, show_progress=show_progress)
+                checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator)
+            on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
+            _train(trainer, crops, folder, accelerator, show_progress=show_progress)
 
-        work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
-        results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
-        if accelerator.is_main_process:
-            write_release(folder, trainer.network, config, train)
-            append_results(folder, results)
-        accelerator.wait_for_everyone()
+            work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
+            results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
+            on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results))
     return folder, results
 
 
@@ -143,14 +140,20 @@ def _measured(network: nn.Module, test: Source, subject: Subject, settings: dict
     return [replace(result, collapsed=subject.collapsed) for result in results]
 
 
-def _load_newest(folder: Path, trainer: ClassifierTrainer, accelerator: Accelerator) -> None:
-    saved = checkpoint.existing(folder / run.CHECKPOINTS)
-    if not saved:
-        return  # a new run, or one that stopped before its first checkpoint
-    state = checkpoint.load(saved[-1])
-    trainer.load_state_dict(state)
-    if len(state["random"]) == accelerator.num_processes:
-        checkpoint.set_random_state(state["random"][accelerator.process_index], accelerator.device)
+def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> None:
+    """Raise UsageError where the fine-tuned model would take the place of the one that it starts from."""
+    name = str(model).removeprefix(INIT)
+    source = subject.folder if name == str(model) or name in RECIPES else Path(name)
+    if source is not None and source.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(
+            f"--output {folder} is or holds {model}, which fine-tuning starts from; choose another --output"
+        )
+
+
+def _publish(folder: Path, network: nn.Module, config: dict[str, Any], train: Source, results: list[Result]) -> None:
+    write_release(folder, network, config, train)
+    append_results(folder, results)
+    run.check_finished(folder)
 
 
 def _part(source: Source, fraction: float, seed: int) -> Source:
@@ -203,7 +206,7 @@ def _train(
     title = f"fine-tuning {folder.name}" if show_progress and main else None
 
     def save() -> None:
-        checkpoint.save(folder / run.CHECKPOINTS, trainer.state_dict(), accelerator, keep=1)
+        run.save(folder, trainer.state_dict(), accelerator, keep=1)
 
     trainer.train_mode()
     with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
@@ -220,7 +223,8 @@ def _train(
                     raise Interrupted
             loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
             if not math.isfinite(loss):
-                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; the last checkpoint is intact. Lower lr")
+                intact = "the last checkpoint is intact" if epoch else "there is no checkpoint yet"
+                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; {intact}. Lower lr")
             if metrics is not None:
                 lr = trainer.optimizer.param_groups[-1]["lr"]
                 metrics.write({"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr})

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
-from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import Result, append_results
-from ssl_hub.train.signals import Interrupted, StopSignal
+from ssl_hub.train.signals import REQUEUE, Interrupted, StopSignal
 
 COMMAND = (sys.executable, "-m", "ssl_hub.cli")
-LOCK = ".lock"
 POLL_SECONDS = 1.0
+DONE = "done"
+STOPPED = (REQUEUE, -signal.SIGTERM, -signal.SIGINT)  # exit codes of a process that a signal ended
 MINUTES_BETWEEN_LINES = 5  # where the bar goes to a file
 
 
@@ -56,61 +56,50 @@ class Task:
         return min(int(records[-1]["step"]), self.steps) if records else 0
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Hold a folder for this process and the runs it starts, also those that outlive it when it is killed.
-
-    Raises UsageError while another holds it.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(
-                f"runs of another reproduction are at work in {folder}; wait for them, or stop them first"
-            ) from None
-        yield file.fileno()
-
-
-def work_through(tasks: Sequence[Task], *, at_once: int, lock: int) -> list[Task]:
+def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progress: bool = True) -> list[Task]:
     """Run the unfinished tasks, ``at_once`` at a time, on one thread each unless OMP_NUM_THREADS says otherwise.
 
-    A signal stops all of them, each saved where it stands; raises Interrupted then. Returns the tasks that failed.
+    A signal stops all of them, each saved where it stands; raises Interrupted then. Returns the tasks that failed, or
+    were stopped by somebody else.
     """
     waiting = [task for task in tasks if not task.done()]
     running: dict[subprocess.Popen[bytes], Task] = {}
     failed: list[Task] = []
     taken = {task.name: task.steps_done() for task in tasks}
-    with StopSignal() as stop, _bar(sum(task.steps for task in tasks), sum(taken.values())) as bar:
+    with StopSignal() as stop, _bar(tasks, sum(taken.values()), show_progress) as bar:
         try:
             while (waiting or running) and not stop:
                 while waiting and len(running) < at_once:
                     task = waiting.pop(0)
                     running[_started(task, lock)] = task
                 time.sleep(POLL_SECONDS)
+                ended = [(process, task) for process, task in running.items() if process.poll() is not None]
+                said = {task.name: _ended(task, process.returncode) for process, task in ended}
                 taken |= {task.name: task.steps_done() for task in running.values()}
                 bar.update(sum(taken.values()) - bar.n)
-                for process in [process for process in running if process.poll() is not None]:
-                    task = running.pop(process)
-                    succeeded = _ended(task, process.returncode)
-                    failed += [] if succeeded else [task]
-                    said = "done" if succeeded else f"failed, see {task.log}"
-                    left = len(waiting) + len(running)
-                    tqdm.write(f"{task.name}: {said}; {left} of {len(tasks)} left", file=sys.stderr)
+                for process, task in ended:
+                    del running[process]
+                    failed += [] if said[task.name] == DONE else [task]
+                    if show_progress and not stop:
+                        left = len(waiting) + len(running)
+                        tqdm.write(f"{task.name}: {said[task.name]}; {left} of {len(tasks)} left", file=sys.stderr)
         finally:
             for process in running:
                 process.terminate()
             for process in running:
                 process.wait()
     if stop:
+        print("interrupted; what is done is kept, and the same command goes on from there", file=sys.stderr)
         raise Interrupted
     return failed
 
 
-def _bar(total: int, done: int) -> tqdm[None]:
+def _bar(tasks: Sequence[Task], done: int, show_progress: bool) -> tqdm[None]:
     interval = 0.5 if sys.stderr.isatty() else 60 * MINUTES_BETWEEN_LINES
-    return tqdm(total=total, initial=done, unit="step", dynamic_ncols=True, mininterval=interval)
+    total = sum(task.steps for task in tasks)
+    return tqdm(
+        total=total, initial=done, unit="step", dynamic_ncols=True, mininterval=interval, disable=not show_progress
+    )
 
 
 def _started(task: Task, lock: int) -> subprocess.Popen[bytes]:
@@ -121,9 +110,11 @@ def _started(task: Task, lock: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=[lock])
 
 
-def _ended(task: Task, code: int) -> bool:
-    """Whether the task has succeeded; what it printed becomes its results then."""
+def _ended(task: Task, code: int) -> str:
+    """How the task has ended, in words; what it printed becomes its results where it has succeeded."""
+    if code in STOPPED:
+        return f"interrupted, see {task.log}"
     if task.prints_results and code == 0:
         append_results(task.folder, [Result(**record) for record in json.loads(task.printed.read_text())])
         task.printed.unlink()
-    return code == 0 and task.done()
+    return DONE if code == 0 and task.done() else f"failed, see {task.log}"

@@ -106,6 +106,8 @@ class Journal:
             f"  spread  feature std of the projections x sqrt(width): near 1 is healthy, near 0 collapsed\n"
             f"  run     {job.folder}"
         )
+        if self._knn.unmeasurable is not None and not recipe.data.stream:
+            self.console.say(f"warning: accuracy will not be measured: {self._knn.unmeasurable}")
         synchronised = facts["device"].startswith("cuda") and recipe.train.sync_bn and facts["processes"] > 1
         seen = batch["total"] // batch["accumulation"] if synchronised else batch["per_process"]
         if seen != batch["total"]:

@@ -22,6 +22,8 @@ from ssl_hub.errors import UsageError
 # A program's name, or a module of the launchers' packages however Python was told to run it.
 LAUNCHERS = re.compile(r"(^|/)((accelerate|accelerate-launch|torchrun)$|accelerate[./]commands|torch[./]distributed)")
 
+NUMBERS, ADDRESS = ("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("MASTER_ADDR", "MASTER_PORT")  # variables of torch's launcher
+
 
 class Launcher(NamedTuple):
     """The ``accelerate launch`` or ``torchrun`` process that started this one."""
@@ -49,11 +51,28 @@ def open_accelerator(tracker: str | None = None, folder: Path | None = None) -> 
     """
     if tracker is not None and importlib.util.find_spec(tracker) is None:
         raise UsageError(f"tracker {tracker!r} is not installed; pip install {tracker}, or set runtime.tracker=none")
+    started = _started()
     accelerator = Accelerator(cpu=not torch.accelerator.is_available(), log_with=tracker, project_dir=folder)
-    started = int(os.environ.get("WORLD_SIZE", "1"))
     if started != accelerator.num_processes:
         raise UsageError(f"{started} processes were started and accelerate joined {accelerator.num_processes} of them")
     return accelerator
+
+
+def _started() -> int:
+    """How many processes the environment says there are. Raises UsageError for half of what a launcher sets."""
+    given = {name: os.environ[name] for name in NUMBERS if name in os.environ}
+    for name, value in given.items():
+        if not value.isdecimal():
+            raise UsageError(f"the environment has {name}={value!r}, expected a number; unset it, or use a launcher")
+    started = int(given.get("WORLD_SIZE", 1))
+    missing = [name for name in (*NUMBERS, *ADDRESS) if name not in os.environ]
+    if missing and (started != 1 or "LOCAL_RANK" in given):
+        found = ", ".join(f"{name}={value}" for name, value in given.items())
+        raise UsageError(
+            f"the environment has {found} and no {', '.join(missing)}: start with torchrun or accelerate launch, which"
+            f" set all of them, or unset {', '.join(given)}"
+        )
+    return started
 
 
 def end_with(launcher: Launcher | None) -> None:
@@ -121,3 +140,14 @@ def missing_processes(launcher: Launcher | None, running: int) -> str | None:
         f"the launcher was asked for {asked} processes and {running} runs; for several CPU processes use"
         f" torchrun --nproc_per_node {asked} {sys.argv[0]} ..."
     )
+
+
+def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool) -> None:
+    """Raise UsageError where BN would have one image at a time: on a process or, where it is synchronised, on all."""
+    processes = accelerator.num_processes
+    together = processes if sync_bn and accelerator.device.type == "cuda" else 1
+    if images * together < 2:
+        raise UsageError(
+            f"train.batch_size leaves {images} image at a time to each of {processes} process(es), and batch"
+            " normalisation needs 2; raise train.batch_size or lower train.accumulation"
+        )

@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ssl_hub.codec import apply_overrides
+from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.model.parts import part_options
+from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.release import save_release
+from ssl_hub.train import run
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
-from ssl_hub.train.prepare import prepare
-from ssl_hub.train.signals import Interrupted, StopSignal, agreed
+from ssl_hub.train.prepare import Job, prepare
+from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
 from ssl_hub.zoo import as_modified, get_recipe, run_name
 
 
@@ -46,18 +47,32 @@ def pretrain(
         The run folder.
 
     Raises:
-        UsageError: anything wrong with the arguments, before training starts; later, gradients that stay non-finite or
+        UsageError: anything wrong with the arguments, or a folder that another process trains in, before training
+            starts (a run that was to be replaced is there as before then); later, gradients that stay non-finite or
             a folder that can no longer be written; features that collapse, where ``runtime.on_collapse`` is ``stop``.
         Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
-    chosen = as_modified(apply_overrides(registered, settings, part_options))
-    folder = store.home() / run_name(chosen) if output is None else Path(output).expanduser()
+    chosen = as_modified(with_overrides(registered, settings))
+    folder = store.home() / run_name(chosen) if output is None else expanded(output)
 
-    job = prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change)
-    trainer, accelerator, runtime = job.trainer, job.accelerator, chosen.runtime
-    journal, saved_at = Journal(job), time.monotonic()
+    with prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job:
+        journal, accelerator = Journal(job), job.accelerator
+        _train(job, journal)
+        on_main(accelerator, lambda: save_release(folder, job.trainer.siamese, chosen, collapsed=journal.collapsed))
+        results, unmeasured = measure(
+            job.trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed
+        )
+        on_main(accelerator, lambda: run.check_finished(folder))
+        accelerator.end_training()
+        journal.console.say(summary(chosen, folder, results, unmeasured, collapsed=journal.collapsed))
+    return folder
+
+
+def _train(job: Job, journal: Journal) -> None:
+    """Every step that is left, with checkpoints when they are due, when a signal says stop, and at the end."""
+    trainer, accelerator, runtime, saved_at = job.trainer, job.accelerator, job.recipe.runtime, time.monotonic()
     with StopSignal() as stop:
         for micro_batches in job.batches():
             report = trainer.advance(micro_batches)
@@ -72,7 +87,7 @@ def pretrain(
                 saved_at = time.monotonic()
             if give_up:
                 journal.close()
-                raise UsageError(f"features collapsed by step {trainer.step}: stopped, saved in {folder}")
+                raise UsageError(f"features collapsed by step {trainer.step}: stopped, saved in {job.folder}")
             if stopping and not job.done:
                 journal.close()
                 journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
@@ -81,13 +96,3 @@ def pretrain(
     bad = job.bad_images()
     if bad:
         journal.console.say(f"{len(bad)} images could not be read and were stood in for: {'; '.join(bad)}")
-
-    if accelerator.is_main_process:
-        save_release(folder, trainer.siamese, chosen, collapsed=journal.collapsed)
-    accelerator.wait_for_everyone()
-    results, unmeasured = measure(
-        trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed
-    )
-    accelerator.end_training()
-    journal.console.say(summary(chosen, folder, results, unmeasured, collapsed=journal.collapsed))
-    return folder

@@ -18,6 +18,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
+from ssl_hub.evaluate.measurement import listed
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import Result, append_results
@@ -57,11 +58,13 @@ class KNNMonitor:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         self._pair: tuple[Source, Source] | None = None
+        self.unmeasurable: str | None = None  # why the data can measure no backbone, where it cannot
+        try:
+            train, test = labelled_pair(recipe)
+        except UsageError as error:
+            self.unmeasurable = str(error)
+            return
         if recipe.runtime.knn_every_epochs > 0:
-            try:
-                train, test = labelled_pair(recipe)
-            except UsageError:
-                return
             bank, queries = thinned(train, BANK), thinned(test, QUERIES)
             self._pair = decoded(readable(bank, recipe.data)), decoded(readable(queries, recipe.data))
 
@@ -119,7 +122,7 @@ def _probed(
         results = knn(train, test, k=recipe.runtime.knn_k)
         head, probed = linear_probe(train, test, seed=recipe.train.seed)
         results = [replace(result, collapsed=collapsed) for result in results + probed]
-        head.save(folder)
+        head.save(folder)  # whatever head is there belongs to an older backbone
         add_classifier(folder, head.weight, head.bias, head.classes)
         append_results(folder, results)
     return results
@@ -128,7 +131,7 @@ def _probed(
 def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str | None, *, collapsed: bool) -> str:
     """The last words of a run: what was measured, what was published, and what to do next."""
     lines = [f"done: {recipe.name} in {folder}"]
-    lines += [f"  {r.protocol:14}{r.metric}  {r.value:5.2f} %  on {r.dataset} ({r.split})" for r in results]
+    lines += [f"  {line}" for line in listed(results)]
     if unmeasured is not None:
         lines.append(f"  not probed: {unmeasured}")
     lines += [

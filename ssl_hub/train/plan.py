@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -14,6 +15,7 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.config import Recipe, Scalar
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.protocols import PROTOCOLS, Cached
+from ssl_hub.limits import POSITIVE
 from ssl_hub.registry import suggest
 from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.zoo import get_recipe
@@ -30,6 +32,7 @@ MINI_BATCH = 128
 MINI_EPOCHS = 40  # of a table's shortest cell, while there are images enough for them
 FEWEST_IMAGES = 5 * MINI_BATCH
 CHECKPOINTS = 10  # of a mini run
+LEAST_SECONDS = 5.0  # that a run takes beside its training: two processes start, decode images and probe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,17 +152,30 @@ def sized(
     images = -(-available // every)
     shortest_epochs = int(seen // images)
     if shortest_epochs < 2:
-        least = runs * seconds_each + 2 * images * seconds_per_image * lengths
-        raise UsageError(
-            f"{plan.budget_minutes:g} minutes are too few for {runs} runs, {jobs} at a time, which need"
-            f" {least / 60 / jobs:.0f} at least; raise --budget-minutes, or choose fewer --cells or --seeds"
-        )
+        raise _too_few(plan, runs, jobs, runs * seconds_each + 2 * images * seconds_per_image * lengths)
     return replace(
         plan,
         images=images,
         every=every,
         epochs_share=shortest_epochs / shortest,
         images_per_second=round(1 / seconds_per_image, 1),
+    )
+
+
+def check_budget(plan: Plan, cells: Sequence[Cell], *, jobs: int) -> None:
+    """Raise UsageError for a budget that no machine can meet, before anything is opened or measured."""
+    minutes, runs = plan.budget_minutes, len(cells) * plan.seeds
+    if minutes is None:
+        return
+    POSITIVE.check("budget_minutes", minutes)
+    if 60 * minutes * jobs < runs * LEAST_SECONDS:
+        raise _too_few(plan, runs, jobs, runs * LEAST_SECONDS)
+
+
+def _too_few(plan: Plan, runs: int, jobs: int, seconds: float) -> UsageError:
+    return UsageError(
+        f"{plan.budget_minutes:g} minutes are too few for {runs} runs, {jobs} at a time, which need"
+        f" {math.ceil(seconds / 60 / jobs)} at least; raise --budget-minutes, or choose fewer --cells or --seeds"
     )
 
 

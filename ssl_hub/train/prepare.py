@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
-from ssl_hub.atomic import sweep
-from ssl_hub.codec import changes, flat, to_dict
+from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.loaders import Loader, TrainLoader
@@ -27,9 +28,18 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.release import read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
+from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
-from ssl_hub.train.launch import end_with, find_launcher, missing_processes, open_accelerator, set_threads
+from ssl_hub.train.launch import (
+    check_micro_batch,
+    end_with,
+    find_launcher,
+    missing_processes,
+    open_accelerator,
+    set_threads,
+)
 from ssl_hub.train.optim import scaled_lr
+from ssl_hub.train.signals import on_main
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.stopwatch import Stopwatch
 
@@ -81,8 +91,8 @@ class Job:
     def save(self) -> None:
         """Write a checkpoint of this step. Collective over processes."""
         runtime = self.recipe.runtime
-        checkpoint.save(
-            self.folder / run.CHECKPOINTS,
+        run.save(
+            self.folder,
             {**self.trainer.state_dict(), "data": gather_object([self.loader.state()])},
             self.accelerator,
             keep=runtime.keep_checkpoints,
@@ -90,19 +100,22 @@ class Job:
         )
 
 
-def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allow_change: Sequence[str]) -> Job:
-    """Check everything, then build the model, claim the folder, and load the newest checkpoint of a resumed run.
+@contextmanager
+def prepare(
+    recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allow_change: Sequence[str]
+) -> Iterator[Job]:
+    """Check everything, build the model, hold the folder, and load the newest checkpoint of a resumed run.
 
     Raises UsageError, with nothing written, where the folder, the data, the batch or a setting does not fit.
     """
     run.claim(folder, resume=resume, overwrite=overwrite)
-    if resume:
-        _refuse_changes(folder, recipe, allow_change)
+    _refuse_changes(read_recipe(folder) if resume else None, recipe, allow_change)
     launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
     schedule = recipe.train
     loader, images = _open_loader(recipe, accelerator)
+    check_micro_batch(loader.micro_batch_size, accelerator, sync_bn=schedule.sync_bn)
     total_steps = schedule.epochs * loader.steps_per_epoch
     total_steps = total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)
     if total_steps < 1:
@@ -142,24 +155,19 @@ def prepare(recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allo
         "threads_per_process": threads,
         "versions": installed_versions(),
         "git_commit": run.git_commit(),
-        "command": " ".join(sys.argv),
+        "command": shlex.join(sys.argv),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "warning": missing_processes(launcher, accelerator.num_processes),
     }
-    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
-    if accelerator.is_main_process:
-        sweep(folder)
-        if resume:
-            write_recipe(folder, recipe, facts)
-        else:
-            run.start(folder, recipe, facts, overwrite=overwrite)
-    accelerator.wait_for_everyone()
     settings = flat(to_dict(recipe))  # trackers take scalars and text
     plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
-    accelerator.init_trackers("ssl_hub", config=plain)
-    if resume:
-        _load_newest(folder, trainer, loader, accelerator)
-    return Job(recipe, folder, accelerator, loader, trainer, facts, resume)
+    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
+    with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
+        if resume:
+            _load_newest(folder, trainer, loader, accelerator)
+        on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
+        accelerator.init_trackers("ssl_hub", config=plain)
+        yield Job(recipe, folder, accelerator, loader, trainer, facts, resume)
 
 
 def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int | None]:
@@ -206,25 +214,24 @@ def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Sia
     return siamese
 
 
-def _refuse_changes(folder: Path, recipe: Recipe, allowed: Sequence[str]) -> None:
-    before = read_recipe(folder)
-    assert before is not None, "claim() has seen it"
-    changed = [name for name in changes(before, recipe) if name not in allowed]
+def _refuse_changes(before: Recipe | None, recipe: Recipe, allowed: Sequence[str]) -> None:
+    """Raise UsageError for changes of the run before that are not allowed, and for allowed ones of no setting."""
+    known = {name for one in (recipe, before or recipe) for name in flat(to_dict(one))} - {*DESCRIPTION}
+    for name in allowed:
+        if name not in known:
+            raise UsageError(f"--allow-change {name} names no setting of this recipe{suggest(name, known)}")
+    changed = [] if before is None else [name for name in changes(before, recipe) if name not in allowed]
     if changed:
         flags = " ".join(f"--allow-change {name}" for name in changed)
         raise UsageError(
-            f"the run in {folder} was started with another {', '.join(changed)}; resume it with the same settings, or"
-            f" name the change: {flags}"
+            f"the run was started with another {', '.join(changed)}; resume it with the same settings, or name the"
+            f" change: {flags}"
         )
 
 
 def _load_newest(folder: Path, trainer: Trainer, loader: Loader, accelerator: Accelerator) -> None:
-    saved = checkpoint.existing(folder / run.CHECKPOINTS)
-    if not saved:
-        return  # stopped before its first checkpoint: it starts again
-    state = checkpoint.load(saved[-1])
-    trainer.load_state_dict(state)
-    places = state.get("data", [])
+    state = checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator)
+    places = [] if state is None else state.get("data", [])
     if any(places):  # of a stream, where each process reads its own part
         if len(places) != accelerator.num_processes:
             raise UsageError(
@@ -232,6 +239,3 @@ def _load_newest(folder: Path, trainer: Trainer, loader: Loader, accelerator: Ac
                 f"place in it to go on from; resume on {len(places)}"
             )
         loader.load_state(places[accelerator.process_index])
-    # On another number of processes the streams are not those of before: they matter for dropout and drop-path alone.
-    if len(state["random"]) == accelerator.num_processes:
-        checkpoint.set_random_state(state["random"][accelerator.process_index], accelerator.device)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ssl_hub.atomic import expanded
 from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
@@ -23,7 +24,8 @@ from ssl_hub.tables.paper import TABLES
 from ssl_hub.tables.report import Report, Terms, report_on
 from ssl_hub.tables.runs import Run, find_runs
 from ssl_hub.train import grid
-from ssl_hub.train.plan import Plan, Scale, read_plan, sized, write_plan
+from ssl_hub.train.lock import locked
+from ssl_hub.train.plan import Plan, Scale, check_budget, read_plan, sized, write_plan
 from ssl_hub.train.reproduction_tasks import UNTRAINED, probes, training, trainings
 
 TRIAL = "trial"
@@ -67,7 +69,7 @@ def reproduce(
         Interrupted: after a signal, once every run is saved.
     """
     chosen = TABLES[table]
-    folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else Path(out).expanduser()
+    folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else expanded(out)
     if jobs < 1 or (seeds is not None and seeds < 1):
         raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
     if data is not None and data not in SOURCES and Path(data).exists():
@@ -81,7 +83,7 @@ def reproduce(
     elif budget_minutes is not None and scale != "mini":
         raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
     else:
-        minutes = budget_minutes or BUDGET_MINUTES if scale == "mini" else None
+        minutes = None if scale != "mini" else BUDGET_MINUTES if budget_minutes is None else budget_minutes
         plan = Plan(table=table, data=data, scale=scale or "paper", budget_minutes=minutes)
     here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
     plan = replace(
@@ -90,17 +92,19 @@ def reproduce(
         seeds=seeds or plan.seeds or chosen.repeats,
         machine=plan.machine or here,
     )
-    plan.chosen(chosen)
-    with grid.locked(folder) as lock:
+    cells_chosen = plan.chosen(chosen)
+    if begun is None:
+        check_budget(plan, cells_chosen, jobs=jobs)
+    with locked(folder) as lock:
         if begun is None:
             plan = _sized(plan, chosen, folder, jobs, lock)
         write_plan(folder, plan)
-        print(f"{chosen.title}\n{plan.words()}", file=sys.stderr)
+        print(f"{chosen.title}\n{plan.words()}\nin {folder}", file=sys.stderr)
         failed = grid.work_through(trainings(plan, chosen, folder), at_once=jobs, lock=lock)
         failed += grid.work_through(probes(plan, chosen, folder), at_once=jobs, lock=lock)
     if failed:
         logs = ", ".join(str(task.log) for task in failed)
-        raise UsageError(f"{len(failed)} of the runs failed, see {logs}; the same command tries them again")
+        raise UsageError(f"{len(failed)} of the runs did not end well, see {logs}; the same command tries them again")
     return summarised(plan, chosen, folder)
 
 
@@ -166,10 +170,10 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
     trial = training(some, cells[0], folder / TRIAL, 0)
     shutil.rmtree(trial.folder, ignore_errors=True)
     steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=5")
+    print(f"measuring the speed: one short run, {TRIAL_STEPS} steps of {cells[0].name}", file=sys.stderr)
     started = time.monotonic()
-    if grid.work_through(
-        [replace(trial, arguments=(*trial.arguments, *steps), steps=TRIAL_STEPS)], at_once=1, lock=lock
-    ):
+    short = replace(trial, arguments=(*trial.arguments, *steps), steps=TRIAL_STEPS)
+    if grid.work_through([short], at_once=1, lock=lock, show_progress=False):
         raise UsageError(f"the trial run that measures speed failed; see {trial.log}")
     seconds = time.monotonic() - started
     per_image = 1.0 / read_metrics(trial.folder)[-1]["images_per_second"]

@@ -1,40 +1,55 @@
-"""The run folder: claimed before training starts, described by recipe.json."""
+"""The run folder: claimed before training starts, held while it lasts; the run it replaces is kept until then."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ssl_hub.atomic import is_leftover
-from ssl_hub.config import Recipe
+from accelerate import Accelerator
+
+from ssl_hub.atomic import is_leftover, sweep
 from ssl_hub.errors import UsageError
-from ssl_hub.model.release import RECIPE, write_recipe
+from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe
+from ssl_hub.train import checkpoint
+from ssl_hub.train.lock import LOCK, locked
+from ssl_hub.train.signals import on_main
 
 CHECKPOINTS = "checkpoints"
+Command = Literal["train", "finetune"]  # that writes a run
 
 
-def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
-    """Check that a run may be written to ``folder``, before anything is created.
+def claim(folder: Path, *, resume: bool, overwrite: bool, command: Command = "train") -> None:
+    """Check that ``command`` may write a run to ``folder``, before anything is created.
 
     Raises UsageError for a run that exists already (unless resumed or overwritten), a folder of something else, nothing
-    to resume, and a place that cannot be written.
+    to resume or another command's run, and a place that cannot be written.
     """
     if resume and overwrite:
         raise UsageError("--resume and --overwrite exclude each other; choose one")
-    is_run = (folder / RECIPE).exists()
+    try:
+        replaced = replaced_by(folder)
+        is_run, is_replacing = (folder / RECIPE).exists(), replaced.exists()
+    except OSError as error:  # too long a name, or a place that may not be looked at
+        raise UsageError(f"cannot use {folder} ({error.strerror}); choose another --output") from None
+    note = f"; the run that an --overwrite had begun to replace is in {replaced}" if is_replacing else ""
     if resume and not is_run:
-        raise UsageError(f"nothing to resume in {folder}: it has no {RECIPE}; drop --resume to start a run there")
+        raise UsageError(f"nothing to resume in {folder}: it has no {RECIPE}{note}; drop --resume to start a run there")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; choose another --output")
-    if is_run and not (resume or overwrite):
+    if (is_run or is_replacing) and not (resume or overwrite):
         raise UsageError(
-            f"{folder} holds a run already; continue it with --resume, replace it with --overwrite,"
+            f"{folder} holds a run already{note}; continue it with --resume, replace it with --overwrite,"
             " or choose another --output"
         )
-    if not is_run and folder.is_dir() and any(not is_leftover(path) for path in folder.iterdir()):
+    if resume:
+        _check_resumable(folder, command)
+    if not is_run and folder.is_dir() and not all(path.name == LOCK or is_leftover(path) for path in folder.iterdir()):
         raise UsageError(f"{folder} is not empty and holds no run; choose another --output")
     nearest = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     try:
@@ -46,15 +61,110 @@ def claim(folder: Path, *, resume: bool, overwrite: bool) -> None:
         ) from None
 
 
-def start(folder: Path, recipe: Recipe | None, facts: dict[str, Any], *, overwrite: bool) -> None:
-    """Create the folder, empty, and write recipe.json."""
-    if overwrite and folder.exists():
+def _check_resumable(folder: Path, command: Command) -> None:
+    writer = "finetune" if "finetuned_from" in read_facts(folder) else "train"
+    if writer == "train" and read_recipe(folder) is None:
+        raise UsageError(f"{folder} holds a model that no run of ours trained; there is nothing to resume")
+    if writer != command:
+        raise UsageError(
+            f"{folder} holds a run of `ssl-hub {writer}`; that command resumes it, not `ssl-hub {command}`"
+        )
+    if (folder / CONFIG).exists() and not checkpoint.existing(folder / CHECKPOINTS):
+        raise UsageError(
+            f"{folder} holds a finished run without checkpoints, so there is nothing to resume from; --overwrite"
+            " trains it anew"
+        )
+
+
+@contextmanager
+def held(
+    folder: Path, accelerator: Accelerator, *, resume: bool, overwrite: bool, command: Command = "train"
+) -> Iterator[None]:
+    """Keep other processes out of a run folder, which is empty at first or that of the run to resume.
+
+    The run that is replaced is set aside. It goes when the new one has a checkpoint (:func:`save`), and comes back
+    where the new one ends before that. Collective over processes; the main one does it. Raises UsageError, everywhere,
+    where another process is training in the folder or it can no longer be claimed.
+    """
+    with ExitStack() as stack:
+        on_main(
+            accelerator,
+            lambda: stack.enter_context(_held(folder, resume=resume, overwrite=overwrite, command=command)),
+        )
+        yield
+
+
+@contextmanager
+def _held(folder: Path, *, resume: bool, overwrite: bool, command: Command) -> Iterator[None]:
+    folder = folder.resolve()  # a link stays what it is
+    with ExitStack() as locks:
+        locks.enter_context(locked(folder))
+        claim(folder, resume=resume, overwrite=overwrite, command=command)  # again: others may have been here since
+        if _is_worth_keeping(folder):
+            _forget_replaced(folder)  # where a kill came between the first checkpoint and this
+        if (folder / RECIPE).exists() and overwrite:
+            _set_aside(folder)
+            locks.enter_context(locked(folder))
+        sweep(folder)
+        try:
+            yield
+        finally:
+            _put_back(folder)
+
+
+def replaced_by(folder: Path) -> Path:
+    """Where the run that a new one replaces is, until the new one has a checkpoint."""
+    real = folder.resolve()
+    return real.with_name(f".{real.name}.replaced")
+
+
+def _is_worth_keeping(folder: Path) -> bool:
+    return (folder / CONFIG).exists() or bool(checkpoint.existing(folder / CHECKPOINTS))
+
+
+def _set_aside(folder: Path) -> None:
+    replaced = replaced_by(folder)
+    if Path.cwd().is_relative_to(folder):
+        raise UsageError(f"the current folder is {Path.cwd()}; go elsewhere to replace {folder}")
+    if replaced.exists():  # and what has begun to replace it got nowhere
         shutil.rmtree(folder)
+        return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.rename(replaced)
     except OSError as error:
-        raise UsageError(f"cannot create {folder}: {error.strerror}; choose another --output") from error
-    write_recipe(folder, recipe, facts)
+        raise UsageError(
+            f"cannot set the run in {folder} aside as {replaced} ({error.strerror}); choose another --output"
+        ) from error
+
+
+def _forget_replaced(folder: Path) -> None:
+    shutil.rmtree(replaced_by(folder), ignore_errors=True)
+
+
+def _put_back(folder: Path) -> None:
+    """The run that was set aside, where it still is: a run that leaves a checkpoint has removed it."""
+    replaced = replaced_by(folder)
+    if replaced.exists() and not _is_worth_keeping(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        (replaced / LOCK).unlink(missing_ok=True)
+        replaced.rename(folder)
+        print(f"nothing was saved; the run that was to be replaced is in {folder} as before", file=sys.stderr)
+
+
+def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int, permanent: bool = False) -> None:
+    """Write a checkpoint; a run that this one replaces is no longer needed then. Collective over processes."""
+    checkpoint.save(folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent)
+    if accelerator.is_main_process:
+        _forget_replaced(folder)
+
+
+def check_finished(folder: Path) -> None:
+    """Raise UsageError where the release that a run has written is not there."""
+    gone = [name for name in (RECIPE, CONFIG, MODEL) if not (folder / name).is_file()]
+    if gone:
+        raise UsageError(
+            f"{folder / gone[0]} was removed while the run was finishing; its release is lost: train again"
+        )
 
 
 def git_commit() -> str | None:

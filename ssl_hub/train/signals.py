@@ -1,14 +1,17 @@
-"""Stopping a run: signals are noted, all processes agree, and the exit code is one that a scheduler can requeue on."""
+"""Stopping a run: signals are noted, all processes stop alike, and the exit code is one to requeue on."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, Self
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+
+from ssl_hub.errors import UsageError
 
 REQUEUE = 75  # sysexits' EX_TEMPFAIL, "try again"
 
@@ -54,3 +57,16 @@ def agreed(accelerator: Accelerator, flags: Sequence[bool]) -> list[bool]:
         return list(flags)
     total = accelerator.reduce(torch.tensor(flags, dtype=torch.float32, device=accelerator.device), reduction="sum")
     return [value > 0 for value in total.tolist()]
+
+
+def on_main(accelerator: Accelerator, act: Callable[[], object]) -> None:
+    """Act on the main process while the others wait. Raises its UsageError on all of them: none waits for ever."""
+    failure: list[UsageError | None] = [None]
+    if accelerator.is_main_process:
+        try:
+            act()
+        except UsageError as error:
+            failure = [error]
+    broadcast_object_list(failure)
+    if failure[0] is not None:
+        raise failure[0]

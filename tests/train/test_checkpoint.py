@@ -88,15 +88,65 @@ def test_pickled_code_is_refused_and_not_run(tmp_path):
     assert not flag.exists()
 
 
+class Trainer:
+    """Takes the states of this file."""
+
+    def load_state_dict(self, state):
+        self.step, self.weight = state["step"], state["online"]["w"] + torch.zeros(3)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x00" * 100, b"garbage", b"}" * 50, b"e.", b"K", b"\x80\x02", b'{"json": 1}', b"PK\x03\x04" + b"0" * 99],
+    ids=repr,
+)
+def test_damaged_newest_checkpoint_is_named_with_the_one_before(tmp_path, accelerator, content):
+    for step in (1, 2):
+        checkpoint.save(tmp_path, state(step), accelerator, keep=2)
+    path = checkpoint.existing(tmp_path)[-1]
+    path.write_bytes(content)
+    with pytest.raises(UsageError) as refused:
+        checkpoint.restore(tmp_path, Trainer(), accelerator)
+    text = str(refused.value)
+    assert text.startswith(f"cannot read the checkpoint {path} (") and "\n" not in text
+    assert text.endswith("; delete it to go on from step-00000001.pt")
+    path.unlink()
+    trainer = Trainer()
+    checkpoint.restore(tmp_path, trainer, accelerator)
+    assert trainer.step == 1
+
+
 def test_truncated_and_foreign_files_are_named(tmp_path, accelerator):
     checkpoint.save(tmp_path, state(1), accelerator, keep=1)
     path = checkpoint.existing(tmp_path)[0]
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(UsageError, match="remove it to resume from an older one"):
+    with pytest.raises(UsageError, match="no other is there: --overwrite starts again"):
         checkpoint.load(path)
-    torch.save({"format": 99}, path)
-    with pytest.raises(UsageError, match="is not a checkpoint of this version"):
-        checkpoint.load(path)
+    for foreign in ({"format": 99}, [1, 2], torch.zeros(3)):
+        torch.save(foreign, path)
+        with pytest.raises(UsageError, match=f"{path} is not a checkpoint of this version"):
+            checkpoint.load(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"online": {}}, "it has no 'w'"),
+        ({"online": 3}, "not subscriptable"),
+        ({"online": {"w": torch.zeros(7)}}, "must match the size"),
+        ({"random": None}, "has no len"),
+        ({"random": [{}]}, "it has no 'cpu'"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_named(tmp_path, accelerator, changed, reason):
+    path = tmp_path / "step-00000001.pt"
+    torch.save({"format": 1, "random": [], **state(1), **changed}, path)
+    with pytest.raises(UsageError, match=f"the checkpoint {path} is not of this run .*{reason}.*--overwrite"):
+        checkpoint.restore(tmp_path, Trainer(), accelerator)
+
+
+def test_nothing_to_restore_is_a_run_from_its_start(tmp_path, accelerator):
+    assert checkpoint.restore(tmp_path, Trainer(), accelerator) is None
 
 
 def test_random_state_round_trips(tmp_path, accelerator):

@@ -1,6 +1,7 @@
 """Fine-tuning: what learns how fast, what stays, a release at the end, and a resumed run that is the straight one."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -161,8 +162,38 @@ def test_an_architecture_of_timm_needs_no_recipe(photos, tmp_path):
 
 
 def test_a_diverged_run_stops_with_advice(released, photos):
-    with pytest.raises(UsageError, match="the loss is nan in epoch 1; the last checkpoint is intact. Lower lr"):
+    with pytest.raises(UsageError, match="the loss is nan in epoch 1; there is no checkpoint yet. Lower lr"):
         finetune(released, str(photos), overrides={**SHORT, "lr": 1e30})
+
+
+def test_a_diverged_replacement_leaves_the_run_it_was_to_replace(released, photos, tmp_path):
+    folder, _ = finetune(released, str(photos), output=tmp_path / "r", overrides={**SHORT, "epochs": 1})
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(UsageError, match="the loss is nan"):
+        finetune(released, str(photos), output=folder, overrides={**SHORT, "lr": 1e30}, overwrite=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    finetune(released, str(photos), output=folder, overrides={**SHORT, "epochs": 1, "lr": 0.1}, overwrite=True)
+    assert read_facts(folder)["settings"]["lr"] == 0.1
+
+
+@pytest.mark.parametrize("how", [{"overwrite": True}, {"resume": True}, {}])
+def test_the_model_that_it_starts_from_is_never_replaced(released, photos, tmp_path, monkeypatch, how):
+    (tmp_path / "link").symlink_to(released)
+    monkeypatch.chdir(released.parent)
+    for model in (released, released.name, f"init:{released}"):
+        for output in (released, tmp_path / "link", released.parent, "byol-digits"):
+            with pytest.raises(UsageError, match="is or holds .*, which fine-tuning starts from; choose another"):
+                finetune(model, str(photos), output=output, overrides=SHORT, **how)
+    assert (released / "model.safetensors").exists()
+
+
+def test_a_finished_run_is_not_trained_again_by_resuming_it(released, photos, tmp_path):
+    folder, _ = finetune(released, str(photos), output=tmp_path / "r", overrides={**SHORT, "epochs": 1})
+    shutil.rmtree(folder / "checkpoints")
+    model = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="holds a finished run without checkpoints"):
+        finetune(released, str(photos), output=folder, overrides={**SHORT, "epochs": 1}, resume=True)
+    assert (folder / "model.safetensors").read_bytes() == model
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 from ssl_hub.errors import UsageError
 from ssl_hub.model.results import read_results
 from ssl_hub.train import grid
-from ssl_hub.train.grid import Task, locked, work_through
+from ssl_hub.train.grid import Task, work_through
+from ssl_hub.train.lock import locked
 from ssl_hub.train.signals import Interrupted
 
 TOUCH = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch()"
@@ -95,7 +96,32 @@ def test_steps_of_the_training_log_are_counted(tmp_path):
     assert half.steps_done() == 100
 
 
-def test_a_signal_stops_every_run_and_waits_for_it(tmp_path):
+def test_a_bar_ends_at_all_of_its_steps_and_a_trial_has_none(tmp_path, capfd):
+    record = {"metric": "top1", "value": 50.0, "dataset": "d", "split": "test", "protocol": "linear-cached"}
+    printed = tmp_path / "p"
+    tasks = [
+        task(tmp_path / "long", steps=100),
+        task(
+            printed, f"print({json.dumps([record])!r})", prints_results=True, done=lambda: bool(read_results(printed))
+        ),
+    ]
+    assert run(tmp_path, tasks, at_once=1) == []
+    err = capfd.readouterr().err
+    assert "100%" in err and "101/101" in err
+    with locked(tmp_path) as lock:
+        assert work_through([task(tmp_path / "t")], at_once=1, lock=lock, show_progress=False) == []
+    assert capfd.readouterr().err == ""
+
+
+def test_a_run_that_somebody_stopped_is_no_failure_in_words(tmp_path, capfd):
+    for name, program in (("saved", "raise SystemExit(75)"), ("cut", "import os; os.kill(os.getpid(), 15)")):
+        stopped = task(tmp_path / name, program)
+        assert run(tmp_path, [stopped]) == [stopped]
+        err = capfd.readouterr().err
+        assert f"{name}: interrupted, see {stopped.log}" in err and "failed" not in err
+
+
+def test_a_signal_stops_every_run_and_waits_for_it(tmp_path, capfd):
     program = (
         "import sys, time, signal, pathlib; saved = pathlib.Path(sys.argv[1]).parent / 'saved'\n"
         "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), saved.touch(), sys.exit(75)))\n"
@@ -105,6 +131,7 @@ def test_a_signal_stops_every_run_and_waits_for_it(tmp_path):
     started = time.monotonic()
     with pytest.raises(Interrupted):
         run(tmp_path, tasks, at_once=1)
+    assert "interrupted; what is done is kept" in (err := capfd.readouterr().err) and "failed" not in err
     assert time.monotonic() - started < 20
     assert [(t.folder / "saved").exists() for t in tasks] == [True, False, False]
 
@@ -112,10 +139,11 @@ def test_a_signal_stops_every_run_and_waits_for_it(tmp_path):
 def test_runs_that_outlive_a_killed_grid_keep_its_folder(tmp_path):
     script = (
         "import sys, time\nfrom pathlib import Path\nfrom ssl_hub.train import grid\n"
+        "from ssl_hub.train.lock import locked\n"
         "grid.COMMAND = (sys.executable, '-c')\nfolder = Path(sys.argv[1])\n"
         "arguments = ('import time; time.sleep(6)',)\n"
         "sleeper = grid.Task(name='s', arguments=arguments, folder=folder / 's', done=lambda: False)\n"
-        "with grid.locked(folder) as lock:\n    grid.work_through([sleeper], at_once=1, lock=lock)\n"
+        "with locked(folder) as lock:\n    grid.work_through([sleeper], at_once=1, lock=lock)\n"
     )
     started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stderr=subprocess.DEVNULL)
     while not (tmp_path / "s.log").exists():
@@ -123,7 +151,10 @@ def test_runs_that_outlive_a_killed_grid_keep_its_folder(tmp_path):
         assert started.poll() is None
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
-    with pytest.raises(UsageError, match="runs of another reproduction are at work in"), locked(tmp_path):
+    with (
+        pytest.raises(UsageError, match=r"another process \(\d+\), or one that it started, is training in"),
+        locked(tmp_path),
+    ):
         pass
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # until the orphan ends

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ssl_hub.errors import UsageError
 from ssl_hub.train import launch
 from ssl_hub.train.launch import Launcher, missing_processes, set_threads
 
@@ -71,3 +72,30 @@ def test_launchers_are_recognised(word, is_launcher):
 
 def test_test_runner_is_no_launcher():
     assert launch.find_launcher() is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"LOCAL_RANK": "0"}, "LOCAL_RANK=0 and no RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT: start with torchrun"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE=2 and no RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT: .* or unset WORLD_SIZE"),
+        ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0 and no RANK"),
+        ({"WORLD_SIZE": "x"}, "WORLD_SIZE='x', expected a number"),
+        ({"WORLD_SIZE": ""}, "WORLD_SIZE='', expected a number"),
+        ({"RANK": "-1"}, "RANK='-1', expected a number"),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "and no MASTER_PORT"),
+    ],
+)
+def test_half_a_launcher_is_refused(monkeypatch, variables, said):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=said):
+        launch.open_accelerator()
+
+
+def test_one_process_needs_no_launcher(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
+    assert launch.open_accelerator().num_processes == 1

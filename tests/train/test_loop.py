@@ -1,6 +1,7 @@
 """The run as a whole, in this process: saving by time, giving up on collapse, trackers, and what is left behind."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.release import read_facts
 from ssl_hub.train import checkpoint, loop
 from ssl_hub.train.run import CHECKPOINTS
 from ssl_hub.train.signals import Interrupted, StopSignal
+from ssl_hub.train.step import Trainer
 
 QUICK = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}
 COLLAPSING = {"target.kind": "none", "optim.lr": 0.5, "train.epochs": 4, "runtime.knn_every_epochs": 0}
@@ -96,6 +99,65 @@ def test_resume_of_a_changed_recipe_needs_the_change_named(tmp_path):
         ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True)
     ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True, allow_change=["train.max_steps"])
     assert [record["step"] for record in read_metrics(folder)] == list(range(1, 9))
+
+
+def test_an_allowed_change_is_of_a_setting(tmp_path):
+    for name, hint in (("train.max_step", "did you mean 'train.max_steps'"), ("nosuch", "known: ")):
+        with pytest.raises(UsageError, match=f"--allow-change {name} names no setting of this recipe; {hint}"):
+            ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK, allow_change=[name])
+
+
+def test_recipe_json_stays_where_a_checkpoint_does_not_load(tmp_path):
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    before = (folder / "recipe.json").read_bytes()
+    checkpoint.existing(folder / CHECKPOINTS)[-1].write_bytes(b"")
+    longer = {**QUICK, "train.max_steps": 8}
+    with pytest.raises(UsageError, match="cannot read the checkpoint .*step-00000006.pt"):
+        ssl_hub.pretrain("byol-digits", output=folder, overrides=longer, resume=True, allow_change=["train.max_steps"])
+    assert (folder / "recipe.json").read_bytes() == before
+
+
+def test_a_replacement_that_fails_at_its_first_step_leaves_the_old_run(tmp_path, monkeypatch):
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def out_of_memory(self, micro_batches):
+        raise RuntimeError("not enough memory")
+
+    monkeypatch.setattr(Trainer, "advance", out_of_memory)
+    with pytest.raises(RuntimeError, match="not enough memory"):
+        ssl_hub.pretrain("simsiam-digits", output=folder, overrides=QUICK, overwrite=True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_a_folder_removed_at_the_end_is_no_success(tmp_path, monkeypatch, capsys):
+    def removed(backbone, recipe, folder, accelerator, *, collapsed):
+        shutil.rmtree(folder)
+        return [], None
+
+    monkeypatch.setattr(loop, "measure", removed)
+    with pytest.raises(UsageError, match="recipe.json was removed while the run was finishing; its release is lost"):
+        ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    assert "done:" not in capsys.readouterr().err
+
+
+def test_what_will_not_be_measured_is_said_at_the_start(tmp_path, capsys):
+    typo = {**QUICK, "data.test_split": "tset"}
+    ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=typo)
+    told = capsys.readouterr().err
+    assert told.index("warning: accuracy will not be measured: ") < told.index("epoch 1/")
+    assert "'tset'" in told
+
+
+def test_no_such_users_folder(tmp_path):
+    with pytest.raises(UsageError, match="no user nosuchuser for '~nosuchuser/x'"):
+        ssl_hub.pretrain("byol-digits", output="~nosuchuser/x", overrides=QUICK)
+
+
+def test_the_command_can_be_pasted(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["ssl-hub", "train", "--output", "a b"])
+    folder = ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=QUICK)
+    assert read_facts(folder)["command"] == "ssl-hub train --output 'a b'"
 
 
 def test_missing_tracker_is_said_before_anything_is_written(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from ssl_hub.errors import UsageError
 from ssl_hub.model.siamese import build
 from ssl_hub.tables.paper import TABLES
-from ssl_hub.train.plan import PLAN, Plan, read_plan, sized, write_plan
+from ssl_hub.train.plan import PLAN, Plan, check_budget, read_plan, sized, write_plan
 
 LONG = TABLES["long-cifar10"]
 
@@ -40,8 +40,23 @@ def test_longer_cells_stay_longer_by_the_same_factor():
 
 
 def test_too_small_a_budget_says_what_is_needed():
-    with pytest.raises(UsageError, match="1 minutes are too few for 18 runs, 2 at a time, which need 2 at least"):
+    with pytest.raises(UsageError, match="1 minutes are too few for 18 runs, 2 at a time, which need 3 at least"):
         fitted(plan(budget_minutes=1.0))
+
+
+@pytest.mark.parametrize(
+    ("minutes", "message"),
+    [
+        (float("nan"), "budget_minutes is nan, expected a number above 0"),
+        (0.0, "budget_minutes is 0.0, expected a number above 0"),
+        (0.5, "0.5 minutes are too few for 18 runs, 2 at a time, which need 1 at least; raise --budget-minutes"),
+    ],
+)
+def test_a_budget_that_nothing_can_meet_is_refused_before_anything_is_measured(minutes, message):
+    made = plan(budget_minutes=minutes)
+    with pytest.raises(UsageError, match=message):
+        check_budget(made, made.chosen(LONG), jobs=2)
+    check_budget(plan(), made.chosen(LONG), jobs=2)
 
 
 @pytest.mark.parametrize("name", TABLES.names())

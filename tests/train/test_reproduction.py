@@ -57,7 +57,8 @@ def test_a_cell_is_trained_probed_and_reported_and_not_again(tmp_path, capsys):
     assert report.facts["each run"] == "on cpu with 1 thread(s)"
     before = digests(tmp_path)
     assert main(["reproduce", "digits", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
+    printed, said = capsys.readouterr()
+    assert f"in {tmp_path}" in said
     assert f"| DirectPred | 60 epochs | top1 | 90.00 ± 0.50 | {entry.measured} |  | 1: " in printed
     assert "much smaller than the paper's" in printed
     assert digests(tmp_path) == before
@@ -80,6 +81,14 @@ def digests(folder: Path) -> dict[str, str]:
         ({"table": "digits", "data": "digits", "jobs": 0}, "jobs is 0"),
         ({"table": "digits", "data": "digits", "cells": "none"}, "no cell of table 'digits' matches 'none'"),
         ({"table": "digits", "data": "digits", "budget_minutes": 5.0}, "--budget-minutes sizes --scale mini"),
+        (
+            {"table": "digits", "data": "digits", "scale": "mini", "budget_minutes": float("nan")},
+            "budget_minutes is nan, expected a number above 0",
+        ),
+        (
+            {"table": "digits", "data": "./nowhere", "scale": "mini", "budget_minutes": 0.1},
+            "0.1 minutes are too few for 4 runs, 1 at a time, which need 1 at least",
+        ),
         ({"table": "digits", "data": "./nowhere"}, "data path './nowhere' does not exist"),
     ],
 )

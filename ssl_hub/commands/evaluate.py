@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, speaks
 
 if TYPE_CHECKING:
     from ssl_hub.model.results import Result
@@ -26,6 +25,7 @@ def register(commands: Subparsers) -> None:
     probe = commands.add_parser("probe", help="linear-probe accuracy of a frozen backbone")
     _evaluation_arguments(probe)
     probe.add_argument("--protocol", default="cached", help="cached (default), byol, simsiam or authors-small")
+    probe.add_argument("--replace-head", action="store_true", help="store the head even where a better founded one is")
     probe.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the protocol, such as epochs=10")
     probe.set_defaults(run=_probe)
 
@@ -85,7 +85,7 @@ def _probe(arguments: Namespace) -> None:
     with joined() as accelerator:
         results = linear_probe(
             arguments.model, arguments.data, protocol=arguments.protocol,
-            overrides=parse_assignments(arguments.overrides),
+            overrides=parse_assignments(arguments.overrides), replace_head=arguments.replace_head,
             accelerator=accelerator, show_progress=True, **_options(arguments),
         )  # fmt: skip
         if accelerator.is_main_process:
@@ -103,14 +103,15 @@ def _finetune(arguments: Namespace) -> None:
         resume=arguments.resume, overwrite=arguments.overwrite,
         overrides=parse_assignments(arguments.overrides), show_progress=True, **options,
     )  # fmt: skip
-    if os.environ.get("RANK", "0") == "0":
+    if speaks():
         _print(results, arguments.json)
-        print(f"released in {folder}", file=sys.stderr)
+        print(f"released in {folder}, recorded in {folder / 'results.json'}", file=sys.stderr)
 
 
 def _print(results: list[Result], as_json: bool) -> None:
+    from ssl_hub.evaluate.measurement import listed
+
     if as_json:
         print(json.dumps([asdict(result) for result in results], indent=2))
         return
-    for result in results:
-        print(f"{result.protocol:22}{result.metric}  {result.value:6.2f} %  {result.dataset} ({result.split})")
+    print("\n".join(listed(results)))

@@ -23,15 +23,16 @@ def register(commands: Subparsers) -> None:
 
 
 def _table(arguments: Namespace) -> None:
-    from ssl_hub.tables.paper import TABLES
-    from ssl_hub.tables.rendering import write
-    from ssl_hub.tables.report import report
-
     if arguments.table is None:
+        from ssl_hub.tables.paper import TABLES
+
         width = max(map(len, TABLES.names()))
         for name in TABLES.names():
             print(f"{name:{width}}  {TABLES[name].title}")
         return
+    from ssl_hub.tables.rendering import write
+    from ssl_hub.tables.report import report
+
     out = None if arguments.out is None else Path(arguments.out)
     write(report(arguments.table, arguments.runs), arguments.format, out)
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import nn
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Data
 from ssl_hub.data.decoding import decode
 from ssl_hub.data.sources import Source, open_source
@@ -59,7 +59,7 @@ def embed(
     Raises:
         UsageError: another ending, a folder that does not exist, or what opening the model and data raises.
     """
-    path = Path(out).expanduser()
+    path = expanded(out)
     if path.suffix != ".parquet":
         raise UsageError(f"features go to a parquet file, got {path.name!r}; name it {path.stem or 'features'}.parquet")
     _refuse_missing_folder(path)
@@ -99,7 +99,7 @@ def similar(
         raise UsageError(f"k is {k}, expected at least 1 neighbour")
     query = image if isinstance(image, Image.Image) else decode(image, str(image))
     if out is not None:
-        _refuse_missing_folder(Path(out).expanduser())
+        _refuse_missing_folder(expanded(out))
         if Path(out).suffix.lower() not in Image.registered_extensions():
             raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
     subject = open_model(model)
@@ -113,7 +113,7 @@ def similar(
     ]
     if out is not None:
         sheet = neighbour_sheet(query, [(source.image(n.row), _caption(n)) for n in neighbours])
-        path = Path(out).expanduser()
+        path = expanded(out)
         replace_file(path, lambda aside: sheet.save(aside, format=Image.registered_extensions()[path.suffix.lower()]))
     return neighbours
 

@@ -20,13 +20,15 @@ from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
 from ssl_hub.evaluate.features import extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
+from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
+from ssl_hub.limits import COUNT, SEED, SIDE, ZERO_OR_MORE, check, or_none
 from ssl_hub.model import backbones
-from ssl_hub.model.release import add_classifier, read_config, read_recipe
-from ssl_hub.model.results import Result, append_results
+from ssl_hub.model.release import read_config, read_recipe
+from ssl_hub.model.results import Result, check_results
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
@@ -138,6 +140,7 @@ def knn(
         Top-1 (and top-5 from five classes on) in percent. A release keeps them in its results.json.
     """
     extraction = Extraction(**options)
+    nearest.check_vote(k, temperature)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = _work(subject, extraction, accelerator, show_progress)
     sources = sources_of(subject.recipe, data, extraction)
@@ -145,7 +148,7 @@ def knn(
     train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
     results = _marked(nearest.knn(train, test, k=k, temperature=temperature, device=work.device), subject)
     if subject.folder is not None and work.rank == 0:
-        append_results(subject.folder, results)
+        work.say(keep_results(subject.folder, results))
     return results
 
 
@@ -155,6 +158,7 @@ def linear_probe(
     *,
     protocol: str = "cached",
     overrides: Mapping[str, Any] | None = None,
+    replace_head: bool = False,
     accelerator: Accelerator | None = None,
     show_progress: bool = False,
     **options: Any,
@@ -166,11 +170,13 @@ def linear_probe(
             the train split, the initial heads and the crops.
         protocol: ``cached``, ``byol``, ``simsiam`` or ``authors-small``; see :mod:`ssl_hub.evaluate.protocols`.
         overrides: of the protocol's settings, such as ``{"epochs": 10}``.
+        replace_head: store the head even where a better founded one is; see :mod:`ssl_hub.evaluate.keeping`.
 
     Returns:
         Top-1 (and top-5 from five classes on) after the last epoch, in percent, with what was chosen without the test
         split in ``settings``. A release keeps them, and the head: ``ssl_hub.load(model, head=...)`` is then a
-        classifier, and a head for the pre-training data becomes the released model's own.
+        classifier, and a head for the pre-training data becomes the released model's own. A stored head gives way only
+        to one of the same protocol, or of ``cached``, fitted to as many labels or more.
     """
     chosen = get_protocol(protocol, overrides)
     extraction = Extraction(**options)
@@ -189,10 +195,9 @@ def linear_probe(
         )
     results = _marked(results, subject)
     if subject.folder is not None and work.rank == 0:
-        head.save(subject.folder)
-        append_results(subject.folder, results)
-        if data is None or (subject.recipe is not None and subject.recipe.data.name == data):
-            add_classifier(subject.folder, head.weight, head.bias, head.classes)
+        own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
+        work.say(keep_results(subject.folder, results))
+        work.say(keep_head(subject.folder, head, classifier=own, replace=replace_head))
     return results
 
 
@@ -217,6 +222,12 @@ class Extraction:
     workers: int = 4
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        check(self, EXTRACTION)
+
+
+EXTRACTION = {"image_size": or_none(SIDE), "batch_size": COUNT, "workers": ZERO_OR_MORE, "seed": SEED}
+
 
 def sources_of(recipe: Recipe | None, data: str | None, extraction: Extraction) -> tuple[Source, Source]:
     """The train and test split of ``data``, by default of what ``recipe`` trained on."""
@@ -238,8 +249,8 @@ def sources_of(recipe: Recipe | None, data: str | None, extraction: Extraction) 
 
 def _work(subject: Subject, extraction: Extraction, accelerator: Accelerator | None, show_progress: bool) -> Work:
     """How the evaluation is carried out, with the model on its device."""
-    if extraction.batch_size < 1:
-        raise UsageError(f"batch_size is {extraction.batch_size}, expected at least 1")
+    if subject.folder is not None:
+        check_results(subject.folder)
     usual = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = usual if accelerator is None else accelerator.device
     subject.model.to(device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 import torch
@@ -28,6 +29,11 @@ class Work(NamedTuple):
     def titled(self, what: str) -> str | None:
         """``what`` where this process is to show progress, else None."""
         return what if self.show_progress and self.rank == 0 else None
+
+    def say(self, what: str) -> None:
+        """Print ``what`` on stderr where this process is to show progress."""
+        if self.titled(what) is not None:
+            print(what, file=sys.stderr)
 
     def summed(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over processes, the same on all of them. Collective."""

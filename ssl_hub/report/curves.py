@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from ssl_hub.model.health import COLLAPSE_SHARE
-from ssl_hub.report.html import Markup, Missing, data_block, duration, element, together
+from ssl_hub.model.health import COLLAPSE_SHARE, NARROW_RANK, NARROW_SHARE
+from ssl_hub.report.html import Markup, Missing, data_block, duration, element, number, together
 from ssl_hub.report.record import Reading, Record, finite
 from ssl_hub.report.story import Story, missing_note
 
@@ -35,14 +36,14 @@ def health(story: Story) -> Markup:
             story,
             "Effective rank of F",
             "effective_rank",
-            lines=[(1.0, "collapsed: one direction")],
+            lines={"narrow below": NARROW_RANK, "one direction alone:": 1.0},
         ),
         _chart(
             story,
             "Spread of features, of the healthy 1/√D",
             _spread,
             unit="%",
-            lines=[(100 * COLLAPSE_SHARE, "collapse threshold")],
+            lines={"narrow below": 100 * NARROW_SHARE, "collapsed below": 100 * COLLAPSE_SHARE},
         ),
         _chart(story, "Alignment of predictor and F", "alignment", absent="the predictor is no matrix", span=(0, 1)),
         _chart(story, "Asymmetry of the predictor", "asymmetry", absent="the predictor is no matrix", span=(0, 0.1)),
@@ -102,14 +103,15 @@ def _chart(
     value: Value,
     *,
     unit: str = "",
-    lines: Sequence[tuple[float, str]] = (),
+    lines: Mapping[str, float] = MappingProxyType({}),
     absent: str = "not logged",
     dots: bool = False,
     span: tuple[float, float] | None = None,
 ) -> Markup:
     read = value if callable(value) else lambda reading: finite(reading.get(value))
     by_epoch = _axis(story.records) == "epoch"
-    series, without = [], []
+    series: list[dict[str, Any]] = []
+    without: list[str] = []
     for place, record in enumerate(story.records):
         pairs = zip(_places(record, record.readings, by_epoch=by_epoch), map(read, record.readings), strict=True)
         known = [(x, y) for x, y in pairs if y is not None]
@@ -121,6 +123,8 @@ def _chart(
     if not series:
         return _figure(title, missing_note("no reading yet" if value in ("loss", "knn_top1") else absent))
     note = element("p", ", ".join(without), f": {absent}", class_="note") if without else None
+    if not lines and not dots and all(_is_constant(s["y"]) for s in series):
+        return _constant(title, series, unit, note)
     end = max(
         _places(record, record.readings[-1:], by_epoch=by_epoch)[0] for record in story.records if record.readings
     )
@@ -135,7 +139,7 @@ def _drawn(
     x: str,
     end: float,
     unit: str = "",
-    lines: Sequence[tuple[float, str]] = (),
+    lines: Mapping[str, float] = MappingProxyType({}),
     logarithmic: bool = False,
     ramp: bool = False,
     dots: bool = False,
@@ -147,7 +151,7 @@ def _drawn(
         "end": end,
         "unit": unit,
         "series": series,
-        "lines": [{"y": y, "label": label} for y, label in lines],
+        "lines": list(lines.values()),
         "log": logarithmic,
         "ramp": ramp,
         "dots": dots,
@@ -156,8 +160,21 @@ def _drawn(
     last = (
         "; ".join(f"{s['label']}: {s['y'][-1]:g}{unit}" for s in series if s["y"][-1] is not None) if not ramp else ""
     )
+    told = ", ".join(f"{words} {value:g}{unit and f' {unit}'}" for words, value in lines.items())
+    dashed = element("p", f"Dashed: {told}.", class_="note") if told else None
     plot = element("div", class_="plot", role="img", aria_label=f"{title}, last values {last}" if last else title)
-    return _figure(title, together(plot, element("div", class_="readout"), below, data_block(spec)), chart=True)
+    return _figure(title, together(plot, element("div", class_="readout"), dashed, below, data_block(spec)), chart=True)
+
+
+def _is_constant(values: Sequence[float | None]) -> bool:
+    return len(values) > 1 and len(set(values)) == 1
+
+
+def _constant(title: str, series: Sequence[dict[str, Any]], unit: str, below: Markup | None) -> Markup:
+    """What never changed needs no curve."""
+    values = [number(s["y"][0], 5) + (f" {unit}" if unit else "") for s in series]
+    said = values[:1] if len(set(values)) == 1 else [f"{s['label']} {v}" for s, v in zip(series, values, strict=True)]
+    return _figure(title, together(element("p", element("b", ", ".join(said)), ", constant"), below))
 
 
 def _figure(title: str, body: Markup, *, chart: bool = False) -> Markup:

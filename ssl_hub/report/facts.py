@@ -9,18 +9,21 @@ from typing import Any
 
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Expected
+from ssl_hub.evaluate.measurement import described, protocol_of
 from ssl_hub.model.results import Result
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
 from ssl_hub.report.record import Record, finite
 from ssl_hub.report.story import Story, missing_note, swatch
 from ssl_hub.zoo import RECIPES, departures
 
+TONES = {"collapsed": "bad", "narrow": "warn", "healthy": None}  # the class of a word on the page
 KINDS = {"linear": ("linear",), "knn": ("knn", "k-nn", "nearest"), "finetune": ("fine-tun", "finetun")}
 
 
 def results(story: Story) -> Markup:
     """Measured numbers beside the published ones, and the state of each run."""
     parts = [_comparison(story)] if story.several else [_tiles(story.records[0])]
+    parts += [_measurements(record, story) for record in story.records if record.results]
     return together(*parts, *(_published(record, story) for record in story.records))
 
 
@@ -75,23 +78,22 @@ def _tiles(record: Record) -> Markup:
         if found is None:
             tiles.append(_tile(title, ABSENT, "", "not measured"))
         else:
-            tiles.append(
-                _tile(title, f"{found.value:.1f}", "%", f"{found.dataset}, {found.split} split, {found.protocol}")
-            )
+            below = f"{found.dataset}, {found.split} split, {_protocol(found)}"
+            tiles.append(_tile(title, f"{found.value:.1f}", "%", f"{below}: {described(found)}"))
     last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
-    rank, width = finite(last.get("effective_rank")), _width(record)
+    rank, width, health = finite(last.get("effective_rank")), _width(record), record.health
     tiles.append(
         _tile("Effective rank", number(rank, 3), "", f"of {width} directions" if width else "of F, last reading")
     )
-    health = ABSENT if not record.readings else ("collapsed" if record.collapsed else "healthy")
-    spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
-    below = f"spread {100 * spread / healthy:.0f} % of 1/√D" if spread is not None and healthy else "no reading"
-    tiles.append(_tile("Features", health, "", below, bad=record.collapsed))
+    if health is None:
+        tiles.append(_tile("Features", ABSENT, "", "no reading"))
+    else:
+        tiles.append(_tile("Features", health.state, "", health.numbers, tone=TONES[health.state]))
     return element("div", *tiles, class_="tiles")
 
 
-def _tile(title: str, value: str, unit: str, below: str, *, bad: bool = False) -> Markup:
-    figure = element("strong", value, element("small", f" {unit}") if unit else None, class_="bad" if bad else None)
+def _tile(title: str, value: str, unit: str, below: str, *, tone: str | None = None) -> Markup:
+    figure = element("strong", value, element("small", f" {unit}") if unit else None, class_=tone)
     return element("div", element("span", title), figure, element("em", below), class_="tile")
 
 
@@ -113,12 +115,13 @@ def _comparison(story: Story) -> Markup:
         monitored = [v for r in record.readings if (v := finite(r.get("knn_top1"))) is not None]
         spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
         linear, nearest = record.result("linear"), record.result("knn")
-        state = "collapsed" if record.collapsed else record.state
+        health = record.health
+        state = record.state if health is None or health.state == "healthy" else f"{health.state}; {record.state}"
         rows.append(
             [
                 together(swatch(place), record.name),
                 None if record.recipe is None else record.recipe.name,
-                element("span", state, class_="bad" if record.collapsed else None),
+                element("span", state, class_=None if health is None else TONES[health.state]),
                 None if linear is None else f"{linear.value:.1f}",
                 None if nearest is None else f"{nearest.value:.1f}",
                 f"{monitored[-1]:.1f}" if monitored else None,
@@ -128,6 +131,30 @@ def _comparison(story: Story) -> Markup:
             ]
         )
     return table(head, rows, numeric=6, class_="compared")
+
+
+def _measurements(record: Record, story: Story) -> Markup:
+    """Every number of a run with the settings that define it, behind a fold."""
+    rows: list[list[Child]] = [
+        [
+            _protocol(result),
+            f"{result.dataset} ({result.split})",
+            described(result),
+            None if result.seed is None else str(result.seed),
+            result.date[:10],
+            result.metric,
+            f"{result.value:.2f}",
+        ]
+        for result in record.results
+    ]
+    head: list[Child] = ["Protocol", "Data", "Settings", "Seed", "Measured", "Metric", "%"]
+    title = f"{record.name}: all measurements" if story.several else "All measurements"
+    whole = table(head, rows, numeric=1)
+    return element("details", element("summary", f"{title} ({len(rows)})"), whole, open=not story.several)
+
+
+def _protocol(result: Result) -> str:
+    return protocol_of(result.protocol, result.settings)
 
 
 def _published(record: Record, story: Story) -> Markup:
@@ -140,7 +167,11 @@ def _published(record: Record, story: Story) -> Markup:
     for expected, measured in pairs:
         std = "" if expected.std is None else f" ± {expected.std:g}"
         difference = None if measured is None else f"{measured.value - expected.value:+.1f}"
-        ours = "not measured" if measured is None else f"{percent(measured.value)} ({measured.protocol})"
+        ours = (
+            "not measured"
+            if measured is None
+            else f"{percent(measured.value)} ({protocol_of(measured.protocol, measured.settings)})"
+        )
         rows.append([expected.metric, expected.source, f"{expected.value:g}{std}", ours, difference])
     titled = element("h3", prefix, "Against the published numbers")
     return together(titled, table(["Metric", "Source", "Published", "This run", "Difference"], rows, numeric=3))
@@ -185,14 +216,25 @@ def _recipe_of(record: Record) -> Markup:
         )
         if value is not None
     ]
-    command = facts.get("command")
+    command = _command(facts)
     changed = modifications(record)
     return together(
-        element("pre", element("code", str(command))) if command else missing_note("the command"),
+        element("pre", element("code", command)) if command else missing_note("the command"),
         element("p", "Modified: ", changed, class_="note") if changed else None,
         table(["What it ran with", ""], rows, class_="facts") if rows else None,
         _recipe_text(record),
     )
+
+
+def _command(facts: dict[str, Any]) -> str:
+    """The command as one would type it: a launcher under accelerate, an installed script by its name."""
+    program, _, arguments = str(facts.get("command") or "").partition(" ")
+    path = Path(program)
+    if path.parent.name == "recipes":
+        program = f"accelerate launch --num_processes {facts.get('processes', 1)} recipes/{path.name}"
+    elif path.name == "ssl-hub":
+        program = path.name
+    return f"{program} {arguments}".strip()
 
 
 def _recipe_text(record: Record) -> Markup:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from ssl_hub.model.health import COLLAPSE_SHARE
 from ssl_hub.model.metrics import METRICS
 from ssl_hub.model.results import RESULTS_FILE, read_results
 from ssl_hub.report.html import duration
-from ssl_hub.report.record import Reading, Record, finite, is_reading, read_about
+from ssl_hub.report.record import Reading, Record, finite, is_reading, parsed, read_about
 
+STYLES = {"collapsed": "bold red", "narrow": "yellow", "healthy": "green"}
 QUIET = 60.0  # seconds without a word after which a run counts as stopped, or a trained one as complete
 
 
@@ -43,20 +42,13 @@ class Tail:
         new = self._file.read()
         lines = (self._half + new).split(b"\n")
         self._half = lines.pop()
-        self.readings += filter(is_reading, map(_parsed, lines))
+        self.readings += filter(is_reading, map(parsed, lines))
         return bool(new) or replaced
 
     def _forget(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file, self._identity, self._half, self.readings = None, None, b"", []
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None  # half a line from a kill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +84,10 @@ class Sight:
         last = self.record.readings[-1] if self.record.readings else {}
         if "loss" in last and finite(last["loss"]) is None:
             return "the loss is not finite", "bold red"
-        if self.record.collapsed:
-            return f"features have collapsed (spread below {COLLAPSE_SHARE:.0%} of 1/√D)", "bold red"
-        std, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
-        if std is None or not healthy:
+        health = self.record.health
+        if health is None:
             return "no reading yet", "dim"
-        return f"healthy, features spread {std / healthy:.0%} of 1/√D", "green"
+        return str(health), STYLES[health.state]
 
     @property
     def state(self) -> str:

@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.model.health import THRESHOLDS
 from ssl_hub.model.results import installed_versions
 from ssl_hub.report import curves, facts, pictures
 from ssl_hub.report.html import Markup, element, together
@@ -35,7 +36,7 @@ SECTIONS = (
         "health",
         "Is it healthy?",
         "F is the correlation matrix E[f fᵀ] of the projections of a batch. Features that have collapsed lie along one"
-        " direction: an effective rank of 1, and a spread far below that of an even sphere.",
+        f" direction: an effective rank of 1, and a spread far below that of an even sphere. A run is {THRESHOLDS}.",
         curves.health,
     ),
     Section(
@@ -68,7 +69,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path, *, data: str | Non
     Raises:
         UsageError: no runs, a run that does not exist, or a file that cannot be written.
     """
-    path = Path(out).expanduser()
+    path = expanded(out)
     if path.suffix not in (".html", ".htm"):
         raise UsageError(f"a report is an HTML file, got {path.name!r}; name it {path.stem or 'report'}.html")
     if not path.parent.is_dir():

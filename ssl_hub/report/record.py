@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ssl_hub.atomic import expanded
 from ssl_hub.codec import from_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.measurement import headline
 from ssl_hub.hub.store import run_folder
-from ssl_hub.model.health import has_collapsed
-from ssl_hub.model.metrics import METRICS, read_metrics
+from ssl_hub.model.health import Health, health_of
+from ssl_hub.model.metrics import METRICS
 from ssl_hub.model.results import Result, read_results
 
 Reading = dict[str, Any]  # a line of metrics.jsonl
@@ -56,8 +58,9 @@ class Record:
         return self.steps is not None and self.step >= self.steps
 
     @property
-    def collapsed(self) -> bool:
-        return any(result.collapsed for result in self.results) or has_collapsed(self.readings)
+    def health(self) -> Health | None:
+        """The state of the features at the last reading; None where nothing says."""
+        return health_of(self.readings, collapsed=any(result.collapsed for result in self.results))
 
     @property
     def state(self) -> str:
@@ -75,11 +78,15 @@ class Record:
         return finite(value)
 
     def result(self, kind: str, metric: str = "top1") -> Result | None:
-        """The newest measurement of a kind ("knn", "linear", "finetune") on the run's own data, else on any."""
-        fitting = [r for r in self.results if r.protocol.partition("-")[0] == kind and r.metric == metric]
-        data = "" if self.recipe is None else self.recipe.data.name
-        own = [r for r in fitting if r.dataset in (data, Path(data).name)]
-        return max(own or fitting, key=lambda r: r.date, default=None)
+        """The measurement of a kind ("knn", "linear", "finetune") that stands for the run, by
+        :func:`ssl_hub.evaluate.measurement.headline`: on its own data, else on any."""
+        data = None if self.recipe is None else self.recipe.data
+        names = () if data is None else (data.name, Path(data.name).name)
+        own = [r for r in self.results if r.dataset in names]
+        usual = {} if self.recipe is None else {"k": self.recipe.runtime.knn_k}
+        split = "train" if data is None else data.train_split
+        found = headline(own, kind, metric, train_split=split, **usual)
+        return found or headline(self.results, kind, metric, train_split=split, **usual)
 
 
 def finite(value: Any) -> float | None:
@@ -106,7 +113,7 @@ def read_records(runs: Sequence[str | Path]) -> list[Record]:
 
 def _folder(run: str | Path) -> Path:
     """An existing folder with anything of a run in it, else what the store says of the name."""
-    folder = Path(run).expanduser()
+    folder = expanded(run)
     return folder if (folder / METRICS).is_file() or (folder / "config.json").is_file() else run_folder(run)
 
 
@@ -150,21 +157,28 @@ def read_about(folder: Path, problems: list[str]) -> tuple[Recipe | None, dict[s
     return recipe, facts if isinstance(facts, dict) else {}
 
 
+def parsed(line: bytes) -> Any:
+    """A line of metrics.jsonl, or None for half a line from a kill."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
 def is_reading(value: Any) -> bool:
     return isinstance(value, dict) and finite(value.get("step")) is not None
 
 
 def _read_readings(folder: Path, problems: list[str]) -> tuple[Reading, ...]:
-    path = folder / METRICS
     try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-        readings = tuple(record for record in read_metrics(folder) if is_reading(record))
+        lines = [line for line in (folder / METRICS).read_bytes().splitlines() if line.strip()]
     except FileNotFoundError:
         problems.append(f"{METRICS} is missing, so there is no training log")
         return ()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         problems.append(f"{METRICS} cannot be read: {error}")
         return ()
+    readings = tuple(filter(is_reading, map(parsed, lines)))
     if lost := len(lines) - len(readings):
         problems.append(f"{lost} of {len(lines)} lines of {METRICS} are cut short or damaged, and are left out")
     return readings

@@ -14,6 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ssl_hub.atomic import expanded
+from ssl_hub.evaluate.measurement import listed
 from ssl_hub.hub.store import home
 from ssl_hub.report.follow import Follower, Sight
 from ssl_hub.report.html import ABSENT, duration
@@ -53,7 +55,7 @@ def watch(run: str | Path, *, refresh_seconds: float = 1.0, console: Console | N
 
 def locate(run: str | Path) -> Path:
     """The folder meant by a path or a name in the store, whether or not it exists yet."""
-    folder = Path(run).expanduser()
+    folder = expanded(run)
     is_name = len(folder.parts) == 1 and str(run) not in (".", "..")
     return home() / folder if is_name and not folder.exists() else folder
 
@@ -100,7 +102,7 @@ def panel(sight: Sight, *, width: int) -> RenderableType:
         span = f"{form.format(min(values))} to {form.format(max(values))}" if values else ""
         curves.add_row(Text(title, "dim"), last, line, Text(span, "dim", no_wrap=True))
     verdict, style = sight.health
-    measured = [Text(line) for line in result_lines(sight)]
+    measured = [Text(line, no_wrap=True, overflow="ellipsis") for line in result_lines(sight)]
     return Group(head, progress, curves, Text(verdict, style), *measured)
 
 
@@ -127,7 +129,7 @@ def plain_line(sight: Sight) -> str:
 def result_lines(sight: Sight) -> list[str]:
     if not sight.complete:
         return []
-    return [f"{r.protocol:14}{r.metric}  {r.value:6.2f} %  {r.dataset} ({r.split})" for r in sight.record.results]
+    return listed(sight.record.results)
 
 
 def _print_lines(follower: Follower, refresh_seconds: float, console: Console) -> None:

@@ -47,18 +47,27 @@ class Judgement(NamedTuple):
     evidence: str
 
 
-def judge(claim: Claim, cell: Sample | None, than: Sample | None, untrained: Sample | None = None) -> Judgement:
+def judge(
+    claim: Claim,
+    cell: Sample | None,
+    than: Sample | None,
+    untrained: Sample | None = None,
+    chance: float | None = None,
+) -> Judgement:
     """The verdict on a claim.
 
     A difference counts where the intervals mean ± std do not overlap; with a single run on either side nothing is
-    decided. A cell has collapsed where it is worse than the other and either all its runs ended with collapsed
-    features or it does not do better than ``untrained``; where neither is known, being worse is all there is to go by.
+    decided, except that a cell at ``chance``, the percentage of guessing, has collapsed where the other is above it.
+    Else a cell has collapsed where it is worse than the other and either all its runs ended with collapsed features or
+    it does not do better than ``untrained``; where neither is known, being worse is all there is to go by.
     """
     if cell is None or than is None:
         return Judgement(claim, "not measured", "")
     evidence = f"{cell} against {than} ({cell.mean - than.mean:+.2f})"
     if claim.kind == "collapses":
         evidence += _health(cell, untrained)
+        if chance is not None and cell.mean <= chance + MARGIN < than.mean:
+            return Judgement(claim, "holds", f"{evidence}; guessing gives {chance:.2f}")
     if cell.std is None or than.std is None:
         return Judgement(claim, "not decided", f"{evidence}; no spread is known")
     difference, overlap = cell.mean - than.mean, cell.std + than.std

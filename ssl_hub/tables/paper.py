@@ -13,6 +13,7 @@ from ssl_hub.registry import Registry
 from ssl_hub.tables import ablations
 from ssl_hub.tables.ablations import AUTHORS, DIRECT, LINEAR, TWO_LAYER, Number, Overrides
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table
+from ssl_hub.zoo import RECIPES
 
 BYOL, SIMSIAM = "linear-byol", "linear-simsiam"
 
@@ -24,13 +25,21 @@ class Size(NamedTuple):
 
     images: int
     labelled: int
+    classes: int
 
 
 SIZES = {
-    "ILSVRC/imagenet-1k": Size(1_281_167, 1_281_167),
-    "jxie/stl10": Size(105_000, 5_000),
-    "uoft-cs/cifar10": Size(50_000, 50_000),
+    "ILSVRC/imagenet-1k": Size(1_281_167, 1_281_167, 1000),
+    "jxie/stl10": Size(105_000, 5_000, 10),
+    "uoft-cs/cifar10": Size(50_000, 50_000, 10),
 }
+
+
+def chance_of(table: Table) -> float | None:
+    """The top-1 accuracy of guessing on a table's data, in percent; None for data of unknown classes."""
+    size = SIZES.get(RECIPES[table.cells[0].recipe].data.name)
+    return None if size is None else 100 / size.classes
+
 
 EFFECTS: dict[str, dict[str, tuple[int, ...]]] = {
     "alpha_p": {"positive": (1, 6), "negative": (2,)},

@@ -40,7 +40,7 @@ def markdown(report: Report) -> str:
         parts.append(_markdown_table(("claim", "here", "evidence", "the same rule on the paper's numbers"), rows))
         parts.append(
             "A difference counts where the intervals mean ± std do not overlap. A run has collapsed where its features"
-            " have, or where it is no better than the untrained backbone."
+            " have, or where it is no better than the untrained backbone or, to within a point, than guessing."
         )
     parts += [f"Note: {note}" for note in table.notes]
     if report.not_counted:

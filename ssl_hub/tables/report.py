@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ssl_hub.config import Recipe
+from ssl_hub.evaluate.measurement import LINEAR, protocol_of
 from ssl_hub.tables.cells import Cell, Printed, Table
 from ssl_hub.tables.claims import Judgement, Sample, judge
-from ssl_hub.tables.paper import SIZES, TABLES
-from ssl_hub.tables.runs import PROBES, Run, find_runs, pooled, protocol_of
+from ssl_hub.tables.paper import SIZES, TABLES, chance_of
+from ssl_hub.tables.runs import Run, find_runs, pooled
 
 
 class Terms(NamedTuple):
@@ -105,13 +106,15 @@ def report_on(
     measured = {entry.cell.name: entry.measured for entry in entries if entry.metric == "top1"}
     published = {cell.name: Sample.printed(cell.printed["top1"]) for cell in cells}
     claims = [claim for claim in table.claims if {claim.cell, claim.than} <= published.keys()]
+    chance = chance_of(table)
+    here = chance if comparable else None  # a reduction may be of other data
     return Report(
         table=table,
         facts=facts or {},
         entries=entries,
         untrained=untrained,
-        judged=tuple(judge(c, measured[c.cell], measured[c.than], untrained) for c in claims),
-        judged_in_paper=tuple(judge(c, published[c.cell], published[c.than]) for c in claims),
+        judged=tuple(judge(c, measured[c.cell], measured[c.than], untrained, here) for c in claims),
+        judged_in_paper=tuple(judge(c, published[c.cell], published[c.than], chance=chance) for c in claims),
         comparable=comparable,
         not_counted=tuple(_refusal(run, min(reasons, key=len)) for run, reasons in of_recipe.items() if reasons),
     )
@@ -119,6 +122,8 @@ def report_on(
 
 def why_not(run: Run, terms: Terms) -> list[str]:
     """Why a run does not count, in words; nothing where it does."""
+    if run.finetuning:
+        return [f"fine-tuned on {run.finetuning['finetuning.data']}"]
     reasons = [f"{key} is {got}, not {wanted}" for key, (wanted, got) in run.differences(terms.recipe).items()]
     if run.images != terms.images:
         reasons.append(f"trained on {run.images} images, not {terms.images}")
@@ -127,8 +132,8 @@ def why_not(run: Run, terms: Terms) -> list[str]:
 
 def _refusal(run: Run, reasons: Sequence[str]) -> str:
     """A run that does not count, by the cell that it is nearest to, with what it has measured."""
-    probed = [r for r in run.own_results if r.protocol.startswith(PROBES)]
-    numbers = ", ".join(f"{protocol_of(result)} {result.metric} {result.value:.2f}" for result in probed)
+    probed = [r for r in run.own_results if r.protocol.startswith(LINEAR)]
+    numbers = ", ".join(f"{protocol_of(r.protocol, r.settings)} {r.metric} {r.value:.2f}" for r in probed)
     return f"{run.label} ({numbers or 'not probed'}): {'; '.join(reasons)}"
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ssl_hub.atomic import expanded
 from ssl_hub.codec import changes
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.protocols import PROTOCOLS
+from ssl_hub.evaluate.measurement import LINEAR, Measurement, measurement_of
 from ssl_hub.hub import store
 from ssl_hub.model.files import RECIPE, RESULTS_FILE
 from ssl_hub.model.metrics import read_metrics
@@ -21,7 +22,6 @@ from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.model.results import Result, read_results
 from ssl_hub.tables.claims import Sample
 
-PROBES = "linear"  # what the names of linear-probe protocols start with
 READINGS = 5  # of the training log, at its end, that say how features are spread
 
 
@@ -34,6 +34,7 @@ class Run:
     recipe: Recipe  # its parts with every option written out
     images: int | None  # trained on, where recipe.json says so
     results: Sequence[Result]
+    finetuning: Mapping[str, Any] = field(default_factory=dict)  # the settings of a run that was fine-tuned
 
     @property
     def seed(self) -> int:
@@ -43,7 +44,7 @@ class Run:
     def own_results(self) -> list[Result]:
         """Those on the data that it was trained on, the head trained there too."""
         data = self.recipe.data.name
-        names = {data, Path(data).name, Path(data).expanduser().resolve().name}
+        names = {data, Path(data).name, expanded(data).resolve().name}
         return [r for r in self.results if r.dataset in names and "train_dataset" not in r.settings]
 
     @property
@@ -69,13 +70,15 @@ def find_runs(folders: Iterable[str | Path] = (), *, in_store: bool = True) -> l
     Raises UsageError for a folder that does not exist.
     """
     found: dict[Path, Run] = {}
-    roots = [Path(folder).expanduser() for folder in folders]
+    roots = [expanded(folder) for folder in folders]
     for root in roots:
         if not root.is_dir():
             raise UsageError(f"no folder {str(root)!r} to look for runs in")
     for root in (*roots, *([store.home()] if in_store and store.home().is_dir() else [])):
         for path in sorted(root.rglob(RECIPE)):
             folder = path.parent
+            if folder != root and folder.name.startswith("."):
+                continue  # set aside by the run that replaces it
             if (folder / RESULTS_FILE).is_file() and folder.resolve() not in found:
                 label = root.resolve().name if folder == root else str(folder.relative_to(root))
                 found[folder.resolve()] = read_run(folder, label)
@@ -87,23 +90,20 @@ def read_run(folder: Path, label: str | None = None) -> Run:
     recipe = read_recipe(folder)
     if recipe is None:
         raise UsageError(f"{folder} holds no run: it has no {RECIPE}")
-    images = read_facts(folder).get("images")
-    return Run(folder, label or folder.name, with_defaults(recipe), images, read_results(folder))
+    facts = read_facts(folder)
+    return Run(
+        folder=folder,
+        label=label or folder.name,
+        recipe=with_defaults(recipe),
+        images=facts.get("images"),
+        results=read_results(folder),
+        finetuning=_finetuning(facts) if "finetuned_from" in facts else {},
+    )
 
 
-def protocol_of(result: Result) -> str:
-    """The protocol of a result, with the settings in which it departs from the protocol of that name."""
-    name = result.protocol.removeprefix(f"{PROBES}-")
-    if name not in PROTOCOLS:
-        return result.protocol
-    usual = asdict(PROTOCOLS[name])
-    told = {key: result.settings[key] for key in usual if key in result.settings}
-    departed = [f"{key}={value}" for key, value in told.items() if value != _plain(usual[key])]
-    return result.protocol + (f" ({', '.join(departed)})" if departed else "")
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+def _finetuning(facts: Mapping[str, Any]) -> dict[str, Any]:
+    settings = {name: facts.get(name) for name in ("data", "train_split", "train_size")} | (facts.get("settings") or {})
+    return {f"finetuning.{name}": value for name, value in settings.items()}
 
 
 def pooled(
@@ -111,28 +111,34 @@ def pooled(
 ) -> tuple[Sample, str, list[Run]] | None:
     """A linear-probe number over the seeds of like runs: the sample, its protocol, and the runs behind it.
 
-    All of them are of one protocol: ``wanted`` where any run has it, else the one that most have. Of two runs with one
-    seed, and of two results of one run, the newest counts. ``labelled`` leaves out probes that saw another number of
-    training images. None where nothing is left.
+    All of them are one measurement: of the protocol ``wanted`` where any run has it, then the one that most have, then
+    that of most labels. Of two runs with one seed, and of two results of one run, the newest counts. ``labelled``
+    leaves out probes that saw another number of training images. None where nothing is left.
     """
-    by_protocol: dict[str, dict[int, tuple[Result, Run]]] = {}
+    measured: dict[Measurement, dict[int, tuple[Result, Run]]] = {}
     for run in runs:
         for result in run.own_results:
             seen = result.settings.get("train_size")
             if labelled is not None and seen not in (None, labelled):
                 continue
-            if result.metric == metric and result.protocol.startswith(PROBES):
-                seeds = by_protocol.setdefault(protocol_of(result), {})
+            if result.metric == metric and result.protocol.startswith(LINEAR):
+                seeds = measured.setdefault(measurement_of(result), {})
                 if run.seed not in seeds or seeds[run.seed][0].date <= result.date:
                     seeds[run.seed] = (result, run)
-    if not by_protocol:
+    if not measured:
         return None
-    protocol = wanted if wanted in by_protocol else max(by_protocol, key=lambda name: (len(by_protocol[name]), name))
-    pairs = [by_protocol[protocol][seed] for seed in sorted(by_protocol[protocol])]
+
+    def rank(found: Measurement) -> tuple[bool, bool, int, int, Measurement]:
+        settings = dict(found.settings)
+        unseen = found.split != settings.get("train_split")
+        return unseen, found.protocol == wanted, len(measured[found]), int(settings.get("train_size", 0)), found
+
+    chosen = max(measured, key=rank)
+    pairs = [measured[chosen][seed] for seed in sorted(measured[chosen])]
     spreads = [run.spread for _, run in pairs if run.spread is not None]
     sample = Sample.of(
         [result.value for result, _ in pairs],
         collapsed=sum(result.collapsed for result, _ in pairs),
         spread=statistics.mean(spreads) if spreads else None,
     )
-    return sample, protocol, [run for _, run in pairs]
+    return sample, chosen.protocol, [run for _, run in pairs]

@@ -1,4 +1,4 @@
-"""Run by test_evaluation_on_ranks.py under torchrun: what each rank of a real process group extracts, and gets from every probe."""
+"""What each rank of a real process group extracts, and gets from every probe; see test_evaluation_on_ranks."""
 
 import sys
 from pathlib import Path

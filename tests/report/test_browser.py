@@ -58,7 +58,7 @@ def opened(browser: Chromium, path: Path, **how: object) -> None:
 def test_a_report_opens_alone_and_complete(browser, run, tmp_path, width, dark):
     out = write_report([run], tmp_path / "report.html")
     opened(browser, out, width=width, dark=dark)
-    assert browser.run("document.querySelectorAll('.uplot canvas').length") == 12
+    assert browser.run("document.querySelectorAll('.uplot canvas').length") == 9
     assert browser.run("document.querySelectorAll('.missing').length") == 0
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     assert ground == ("rgb(20, 23, 28)" if dark else "rgb(255, 255, 255)")

@@ -41,6 +41,11 @@ def test_a_whole_run_misses_nothing(run, tmp_path, capsys):
     assert out.stat().st_size < 1_000_000
     assert "Modified: train.epochs 60 → 2" in found["results"]
     assert "not measured" not in found["results"]
+    assert '<strong class="warn">narrow</strong>' in found["results"]
+    assert "an effective rank below 3" in found["health"]
+    assert "Dashed: narrow below 50 %, collapsed below 10 %." in found["health"]
+    assert "All measurements (4)" in found["results"]
+    assert "digits, test split, linear-cached: 1,297 labels (train)" in found["results"]
     assert found["gallery"].count("<figure") == 8 * 9
     assert len(re.findall(r'<td title="', found["confusion"])) == 100
 
@@ -104,6 +109,29 @@ def test_data_that_is_gone_or_unlabelled(run, tmp_path):
     first = re.search(r'<div class="neighbours">(.*?)</div>', found["gallery"]).group(1)
     names = re.findall(r"<span>(.*?)</span>", first)
     assert names[0] not in names[1:]  # an image is not its own neighbour
+
+
+def test_what_never_changed_is_a_number_and_no_curve(run, tmp_path):
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line | {"lr": 0.03}) + "\n" for line in lines))
+    training = sections(write_report([run], tmp_path / "r.html"))["training"]
+    assert "<figcaption>Learning rate</figcaption><p><b>0.03</b>, constant</p>" in training
+    assert '<figcaption>Loss</figcaption><div class="plot"' in training
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("recipes/train.py byol-digits", "accelerate launch --num_processes 2 recipes/train.py byol-digits"),
+        ("/somewhere/bin/ssl-hub train byol-digits", "ssl-hub train byol-digits"),
+        ("mine.py --x 'a b'", "mine.py --x &#x27;a b&#x27;"),
+    ],
+)
+def test_the_command_is_one_to_type(run, tmp_path, command, shown):
+    whole = json.loads((run / "recipe.json").read_text())
+    whole["run"] |= {"command": command, "processes": 2}
+    (run / "recipe.json").write_text(json.dumps(whole))
+    assert f"<pre><code>{shown}</code></pre>" in sections(write_report([run], tmp_path / "r.html"))["recipe"]
 
 
 def test_several_runs_stand_side_by_side(run, tmp_path):

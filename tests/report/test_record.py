@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.results import Result, append_results
 from ssl_hub.report.record import read_record, read_records
 
 
@@ -16,7 +17,7 @@ def test_a_whole_run_has_no_problems(run):
     assert record.recipe is not None and record.recipe.name == "directpred-digits"
     assert (record.step, record.steps, record.steps_per_epoch) == (40, 40, 20)
     assert record.state == "finished, 40 steps"
-    assert not record.collapsed
+    assert record.health.state == "narrow"  # two epochs: effective rank 1.5 of 64
     assert record.result("linear").dataset == "digits"
 
 
@@ -36,7 +37,7 @@ def test_a_line_cut_short_is_left_out_and_counted(run):
         ("recipe.json", b'{"recipe": {"name": 3}}', "recipe.json holds no recipe that this version reads"),
         ("recipe.json", b"[1]", "recipe.json holds no recipe that this version reads"),
         ("metrics.jsonl", None, "metrics.jsonl is missing, so there is no training log"),
-        ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl cannot be read"),
+        ("metrics.jsonl", b"\xff\xfe\n", "1 of 1 lines of metrics.jsonl are cut short or damaged"),
         ("metrics.jsonl", b'3\n{"loss": 1}\nnull\n', "3 of 3 lines of metrics.jsonl are cut short or damaged"),
         ("results.json", b"{}", "the measurements cannot be read"),
         ("results.json", b"\xff", "the measurements cannot be read"),
@@ -69,6 +70,25 @@ def test_runs_get_names_that_differ(tmp_path, run):
 def test_a_run_that_does_not_exist_is_an_error():
     with pytest.raises(UsageError, match="no run at 'nowhere'"):
         read_records(["nowhere"])
+
+
+def test_a_quick_probe_is_not_what_stands_for_a_run(run):
+    usual = read_record(run, "run").result("linear"), read_record(run, "run").result("knn")
+    common = {"metric": "top1", "dataset": "digits", "split": "test", "date": "2999-01-01T00:00:00+00:00"}
+    labels = {"train_split": "train", "train_size": 1297}
+    append_results(
+        run,
+        [
+            Result(value=6.4, protocol="linear-simsiam", settings=labels | {"epochs": 2}, **common),
+            Result(value=99.0, protocol="linear-cached", settings=labels | {"train_size": 65}, **common),
+            Result(value=98.0, protocol="linear-cached", settings=labels, **{**common, "split": "train"}),
+            Result(value=50.0, protocol="knn", settings={"k": 200, "bank_split": "train", "bank_size": 1297}, **common),
+        ],
+    )
+    record = read_record(run, "run")
+    assert (record.result("linear"), record.result("knn")) == usual
+    append_results(run, [Result(value=70.0, protocol="linear-cached", settings=labels, **common)])
+    assert read_record(run, "run").result("linear").value == 70.0  # of the default, the newest
 
 
 def test_watching_starts_without_torch():

@@ -81,7 +81,10 @@ def test_a_run_from_before_its_start_to_its_end(run, tmp_path):
     sight = follower.look()
     assert sight.state == "training"
     assert sight.seconds_left == pytest.approx(25 * 64 / sight.record.readings[-1]["images_per_second"])
-    assert re.match(r"step 15 of 40, epoch 1  loss 1\.\d+  .*  0:\d\d left  healthy", plain_line(sight))
+    assert re.match(
+        r"step 15 of 40, epoch 1  loss 1\.\d+  .*  0:\d\d left  narrow: spread \d\d% of 1/√D",
+        plain_line(sight),
+    )
     follower._heard_at -= 1000
     assert follower.look().state.startswith("no word for 16:4")
     (folder / "metrics.jsonl").write_text("".join(lines))
@@ -104,8 +107,11 @@ def test_a_run_that_is_not_measured_ends_too(run):
 @pytest.mark.parametrize(
     ("more", "verdict"),
     [
-        ({}, "healthy, features spread 80% of 1/√D"),
-        ({"feature_std": 0.001}, "features have collapsed (spread below 10% of 1/√D)"),
+        ({}, "healthy: spread 80% of 1/√D"),
+        ({"effective_rank": 4.0}, "healthy: spread 80% of 1/√D, effective rank 4.00 of 64"),
+        ({"effective_rank": 1.57}, "narrow: spread 80% of 1/√D, effective rank 1.57 of 64"),
+        ({"feature_std": 0.031}, "narrow: spread 25% of 1/√D"),
+        ({"feature_std": 0.001}, "collapsed: spread 1% of 1/√D"),
         ({"loss": float("nan")}, "the loss is not finite"),
     ],
 )
@@ -122,6 +128,8 @@ def test_plain_lines_where_there_is_no_terminal(run):
     assert lines[0] == "run: finished"
     assert lines[1].startswith("step 40 of 40, epoch 2")
     assert {line.split()[0] for line in lines[2:]} == {r.protocol for r in read_record(run, "run").results}
+    assert len({line.index(" %") for line in lines[2:]}) == 1  # columns
+    assert any(line.endswith("k=20, temperature=0.07, 1,297 bank images (train)") for line in lines)
     assert "\x1b" not in out.getvalue()
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from ssl_hub.tables.cells import Claim
 from ssl_hub.tables.claims import Sample, judge
-from ssl_hub.tables.paper import TABLES
+from ssl_hub.tables.paper import TABLES, chance_of
+from ssl_hub.tables.report import report
 
 
 def claim(kind):
@@ -57,6 +58,24 @@ def test_collapse(cell, expected):
     assert verdict("collapses", cell, Sample(45, 1, 3), untrained=Sample(31, 1, 3)) == expected
 
 
+@pytest.mark.parametrize(
+    ("cell", "than", "expected"),
+    [
+        (Sample(0.1, None), Sample(68.1, None), "holds"),
+        (Sample(0.1, None), Sample(0.9, None), "not decided"),
+        (Sample(30.0, None), Sample(68.1, None), "not decided"),
+        (Sample(30.0, 1.0, 3), Sample(68.1, 1.0, 3), "holds"),
+    ],
+)
+def test_a_cell_at_chance_has_collapsed_without_a_spread(cell, than, expected):
+    assert judge(claim("collapses"), cell, than, chance=0.1).verdict == expected
+
+
+def test_the_papers_own_collapse_on_imagenet_is_decided_by_chance():
+    (judged,) = [j for j in report("imagenet").judged_in_paper if j.claim.kind == "collapses"]
+    assert (judged.verdict, judged.evidence) == ("holds", "0.10 against 68.10 (-68.00); guessing gives 0.10")
+
+
 def test_evidence_says_what_collapse_was_judged_by():
     cell = Sample(36, 1.5, 3, collapsed=2, spread=0.04)
     text = judge(claim("collapses"), cell, Sample(45, 1, 3), Sample(31, 1, 3)).evidence
@@ -71,6 +90,6 @@ def test_no_claim_is_contradicted_by_the_numbers_it_was_printed_with():
         table = TABLES[name]
         for said in table.claims:
             numbers = (Sample.printed(table[cell].printed["top1"]) for cell in (said.cell, said.than))
-            printed = judge(said, *numbers)
+            printed = judge(said, *numbers, chance=chance_of(table))
             # On CIFAR-10 the paper itself says that every fifth step helps at 500 epochs alone.
             assert printed.verdict != "does not hold", f"{name}: {said.text}: {printed.evidence}"

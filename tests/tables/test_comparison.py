@@ -61,3 +61,52 @@ def test_one_run_named_twice_is_one_run(runs):
 def test_what_is_no_run(tmp_path):
     with pytest.raises(UsageError, match="no run at 'nowhere'"):
         compare(["nowhere"])
+
+
+def knn(k, value):
+    settings = {"k": k, "temperature": 0.07, "bank_size": 1297, "bank_split": "train", "layer": "backbone"}
+    return Result(metric="top1", value=value, dataset="digits", split="test", protocol="knn", settings=settings)
+
+
+def probe(labels, value, protocol="linear-cached", **settings):
+    told = {"train_split": "train", "train_size": labels, "layer": "backbone", **settings}
+    return Result(metric="top1", value=value, dataset="digits", split="test", protocol=protocol, settings=told, seed=0)
+
+
+def test_numbers_that_measure_different_things_have_rows_of_their_own(runs):
+    append_results(runs[0], [knn(20, 80.0), knn(200, 60.0)])
+    append_results(runs[2], [knn(20, 70.0)])
+    found = compare(runs).results
+    assert [s and s.mean for s in found["knn top1, digits (test), k=20"]] == [80.0, 70.0]
+    assert [s and s.mean for s in found["knn top1, digits (test), k=200"]] == [60.0, None]
+
+
+def test_probes_on_other_numbers_of_labels_are_not_averaged(tmp_path):
+    folders = [make_run(tmp_path / name, 50.0, **{"train.seed": seed}) for seed, name in enumerate("ab")]
+    for folder in folders:
+        (folder / "results.json").unlink()
+    fifth = probe(65, 40.0, train_split="train@fifth.txt", strength=1.0, chosen_by="held-out accuracy")
+    append_results(folders[0], [probe(325, 60.0, strength=0.1), fifth, probe(325, 6.0, "linear-simsiam", epochs=2)])
+    append_results(folders[1], [probe(325, 70.0, strength=0.01)])
+    found = {title: [s and (s.mean, s.runs) for s in samples] for title, samples in compare(folders).results.items()}
+    assert found == {
+        "linear-cached top1, digits (test), train_size=325, train_split=train": [(65.0, 2)],
+        "linear-cached top1, digits (test), train_size=65, train_split=train@fifth.txt": [(40.0, 1)],
+        "linear-simsiam (epochs=2) top1, digits (test)": [(6.0, 1)],
+    }
+
+
+def test_a_fine_tuned_run_is_no_other_seed_of_its_parent(runs):
+    parent = runs[0]
+    tuned = make_run(parent.with_name("tuned"), 99.0, **{"train.seed": 1})
+    about = {"data": "digits", "train_split": "train", "train_size": 1297, "settings": {"epochs": 7, "seed": 0}}
+    write_recipe(tuned, get_recipe("directpred-digits"), {"finetuned_from": "a0", **about})
+    comparison = compare([parent, tuned])
+    assert list(comparison.groups) == [str(parent), str(tuned)]
+    assert comparison.settings["finetuning.epochs"] == [None, 7]
+
+
+def test_the_same_seed_trained_twice_is_not_two_seeds(tmp_path):
+    folders = [make_run(tmp_path / name, top1) for name, top1 in (("a", 50.0), ("b", 60.0))]
+    comparison = compare(folders)
+    assert len(comparison.groups) == 2 and comparison.settings == {}

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -180,3 +182,18 @@ def test_runs_that_are_not_measured_are_no_runs_yet(tmp_path):
     assert find_runs([tmp_path]) == []
     with pytest.raises(UsageError, match="no folder '.*nowhere' to look for runs in"):
         find_runs([tmp_path / "nowhere"])
+
+
+def test_tables_are_listed_without_torch():
+    code = "import sys; from ssl_hub.cli import main; main(['table']); sys.exit('torch' in sys.modules)"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert listed.returncode == 0 and listed.stdout.startswith("imagenet ")
+
+
+def test_a_fine_tuned_run_does_not_count_as_its_parent(tmp_path):
+    run = make_run(tmp_path / "tuned")
+    about = {"data": "imagenet", "train_split": "train@1percent.txt", "train_size": 12_811}
+    write_recipe(run, get_recipe(RECIPE), {"images": IMAGES, "finetuned_from": "r", **about})
+    made = report("imagenet", [tmp_path])
+    assert entry(made).measured is None
+    assert made.not_counted[0].endswith("): fine-tuned on imagenet")

@@ -73,25 +73,22 @@
     const markLines = (chart) => {
       const context = chart.ctx;
       const ratio = devicePixelRatio;
-      for (const line of spec.lines) {
-        const y = Math.round(chart.valToPos(line.y, "y", true));
+      for (const value of spec.lines) {
+        const y = Math.round(chart.valToPos(value, "y", true));
         context.save();
-        context.strokeStyle = context.fillStyle = color("--bad");
+        context.strokeStyle = color("--bad");
         context.lineWidth = ratio;
         context.setLineDash([5 * ratio, 4 * ratio]);
         context.beginPath();
         context.moveTo(chart.bbox.left, y);
         context.lineTo(chart.bbox.left + chart.bbox.width, y);
         context.stroke();
-        context.font = `${11 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
-        context.textAlign = "right";
-        context.fillText(line.label, chart.bbox.left + chart.bbox.width - 4 * ratio, y - 5 * ratio);
         context.restore();
       }
     };
 
     const range = (chart, low, high) => {
-      const values = [low, high, ...(spec.span || []), ...spec.lines.map((line) => line.y)].filter((value) => value != null);
+      const values = [low, high, ...(spec.span || []), ...spec.lines].filter((value) => value != null);
       if (!values.length) return [0, 1];
       if (spec.log) return [Math.min(...values) / 1.5, Math.max(...values) * 1.5];
       low = Math.min(...values);

@@ -1,0 +1,66 @@
+"""What a release keeps of a measurement: the numbers always, a probe's head where none that is better founded is there.
+
+A head that is stored gives way to one of the same protocol, or of the default one, that was fitted to as many labels or
+more. So a quick or an unusual probe is a number in results.json, and the classifier that people load stays as it was.
+A fine-tuned classifier belongs to its backbone and gives way to no probe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.measurement import DEFAULT, LINEAR, protocol_of
+from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.release import add_classifier
+from ssl_hub.model.results import RESULTS_FILE, Result, append_results, read_results
+
+
+def keep_results(folder: Path, results: Sequence[Result]) -> str:
+    """Add the results to a release; returns where they are, in words."""
+    append_results(folder, results)
+    return f"recorded in {folder / RESULTS_FILE}"
+
+
+def keep_head(folder: Path, head: ProbeHead, *, classifier: bool, replace: bool = False) -> str:
+    """Store a probe's head in a release, and as its ``classifier`` too, unless the one there is better founded.
+
+    Returns what became of it, in words. ``replace`` stores it in any case.
+    """
+    stored = stored_head(folder, head.dataset)
+    if stored is not None and not replace and not supersedes(head, stored):
+        return f"head kept: {_named(folder, stored)}; --replace-head puts this one in its place"
+    head.save(folder)
+    if classifier:
+        add_classifier(folder, head.weight, head.bias, head.classes)
+    before = "" if stored is None else f", in place of {_named(folder, stored)}"
+    return f"head stored: {_named(folder, head)}{before}"
+
+
+def stored_head(folder: Path, dataset: str) -> ProbeHead | None:
+    """The head for ``dataset`` in a release; None where there is none that can be read."""
+    try:
+        return ProbeHead.load(folder, dataset)
+    except UsageError:
+        return None
+
+
+def supersedes(new: ProbeHead, stored: ProbeHead) -> bool:
+    """Whether a head takes the place of one for the same data; see the rule above."""
+    protocol, before = (protocol_of(str(h.settings.get("protocol")), h.settings) for h in (new, stored))
+    comparable = protocol == before or (protocol == DEFAULT and before.startswith(LINEAR))
+    return comparable and int(new.settings.get("train_size", 0)) >= int(stored.settings.get("train_size", 0))
+
+
+def _named(folder: Path, head: ProbeHead) -> str:
+    """A head by its protocol, the number of its labels, and its accuracy where it is recorded."""
+    about = {name: value for name, value in head.settings.items() if name not in ("protocol", "seed")}
+    found = [
+        f"{result.value:.1f} % on {result.split}"
+        for result in read_results(folder)
+        if result.metric == "top1" and result.dataset == head.dataset and result.settings == about
+    ]
+    size = head.settings.get("train_size")
+    labels = [] if size is None else [f"{size:,} labels"]
+    return ", ".join([protocol_of(str(head.settings.get("protocol")), head.settings), *labels, *found[:1]])

@@ -9,7 +9,7 @@ import pytest
 
 from ssl_hub.cli import guarded, main
 from ssl_hub.codec import from_json
-from ssl_hub.zoo import get_recipe, list_recipes
+from ssl_hub.zoo import as_modified, get_recipe, list_recipes
 
 
 def test_recipes_are_listed_and_filtered(capsys):
@@ -24,20 +24,24 @@ def test_recipes_are_listed_and_filtered(capsys):
 def test_show_prints_a_recipe_that_reads_back(capsys):
     assert main(["show", "byol-digits", "train.epochs=3"]) == 0
     captured = capsys.readouterr()
-    assert from_json(captured.out) == get_recipe("byol-digits", **{"train.epochs": 3})
-    assert "accelerate launch recipes/train.py byol-digits" in captured.err
+    assert from_json(captured.out) == as_modified(get_recipe("byol-digits", **{"train.epochs": 3}))
+    assert "accelerate launch recipes/train.py byol-digits train.epochs=3\n" in captured.err
+    assert "Grill, Jean-Bastien and others: Bootstrap Your Own Latent" in captured.err
+    assert main(["show", "byol-digits", "views.mean=[0.1, 0.2, 0.3]"]) == 0
+    assert "byol-digits 'views.mean=[0.1, 0.2, 0.3]'\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["recipes", "nothing-*"], "no recipe matches 'nothing-*'"),
+        (["show", "nope"], "unknown recipe 'nope'; `ssl-hub recipes` lists all, such as: byol-digits, "),
         (["show", "byol-digit"], "unknown recipe 'byol-digit'; did you mean 'byol-digits'?"),
         (["knn", "nowhere-at-all"], "no release 'nowhere-at-all'"),
         (["probe", "timm:resnet18_cifr", "--data", "digits"], "unknown backbone 'resnet18_cifr'"),
         (["probe", "pixels"], "give data"),
         (["probe", "pixels", "--data", "./missing"], "data path './missing' does not exist"),
-        (["knn", "pixels", "--data", "digits", "--k", "0"], "k is 0, expected at least 1"),
+        (["knn", "pixels", "--data", "digits", "--k", "0"], "k is 0, expected a whole number of at least 1"),
         (["knn", "pixels", "--data", "digits", "--test-split", "holdout"], "'holdout'"),
         (["train", "byol-digits", "train.epoch=3"], "unknown setting 'train.epoch'; did you mean 'train.epochs'?"),
         (["train", "byol-digits", "epochs"], "got 'epochs', expected key=value"),
@@ -123,13 +127,17 @@ def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "One step advances time by 0.3" in out
     assert "alpha_p = 5" in out
-    assert "Assumptions:" in out
+    assert "Assumptions:\n- the predictor is a trained linear one; the recipe's is 'direct'" in out
     assert main(["theory", "predict", "byol-r50-300ep"]) == 2
     assert "is trained by lars; the theory speaks of SGD" in capsys.readouterr().err
     assert main(["theory", "figure", "stationary", "--out", str(tmp_path / "f.png")]) == 0
     assert (tmp_path / "f.png").stat().st_size > 5000
     assert main(["theory", "figure", "stationery", "--out", "x.png"]) == 2
     assert "unknown figure 'stationery', did you mean 'stationary'" in capsys.readouterr().err
+    assert main(["theory", "figure", "nope"]) == 2
+    assert "unknown figure 'nope'; known: two-layer-setting, statespace, stationary" in capsys.readouterr().err
+    assert main(["theory", "figure", "stationary"]) == 2
+    assert "give --out FILE, for example --out stationary.png" in capsys.readouterr().err
 
 
 def test_spectrum_of_a_run(capsys, tmp_path):

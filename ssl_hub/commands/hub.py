@@ -6,10 +6,11 @@ import json
 import sys
 from argparse import Namespace
 from dataclasses import asdict
-from pathlib import Path
 
+from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.commands import Subparsers
 from ssl_hub.errors import UsageError
+from ssl_hub.model.files import readable
 
 NAME = "run folder, release name, or hf-hub:OWNER/NAME@REVISION"
 
@@ -76,7 +77,7 @@ def _list(arguments: Namespace) -> None:
     for holding in holdings:
         results = ", ".join(f"{r.protocol} {r.metric} {r.value:.2f} % on {r.dataset}" for r in holding.results)
         state = holding.problem or results or ("not measured" if holding.finished else "not finished")
-        print(f"{holding.name:{width}}  {holding.place:7}  {holding.size / 1e6:8.1f} MB  {state}")
+        print(f"{holding.name:{width}}  {holding.place:7}  {readable(holding.size):>8}  {state}")
 
 
 def _verify(arguments: Namespace) -> None:
@@ -84,7 +85,7 @@ def _verify(arguments: Namespace) -> None:
 
     verified = verify(arguments.name)
     for name, size in verified.files.items():
-        print(f"ok  {size / 1e6:8.2f} MB  {name}")
+        print(f"ok  {readable(size):>8}  {name}")
     compared = "as they were written" if verified.hashed else "there are no hashes to compare with"
     print(f"{verified.folder}: {len(verified.files)} files, {compared}")
 
@@ -96,7 +97,7 @@ def _remove(arguments: Namespace) -> None:
     if not arguments.yes:
         if not sys.stdin.isatty():
             raise UsageError(f"{holding.folder} would be removed; give --yes where nobody can be asked")
-        if input(f"remove {holding.folder} ({holding.size / 1e6:.1f} MB)? [y/N] ").strip().lower() not in ("y", "yes"):
+        if input(f"remove {holding.folder} ({readable(holding.size)})? [y/N] ").strip().lower() not in ("y", "yes"):
             print("kept")
             return
     print(f"removed {remove(arguments.name).folder}")
@@ -115,8 +116,9 @@ def _push(arguments: Namespace) -> None:
     )
     if arguments.dry_run:
         for name, size in done.files.items():
-            print(f"{size / 1e6:8.2f} MB  {name}")
+            print(f"{readable(size):>8}  {name}")
         print(f"\n{done.card}")
+        print(f"every check passed; nothing was sent to {done.repository} (--dry-run)")
     elif done.commit is not None:
         state = "published and loaded back" if done.new else "unchanged: already there"
         print(
@@ -126,12 +128,20 @@ def _push(arguments: Namespace) -> None:
 
 def _card(arguments: Namespace) -> None:
     from ssl_hub.hub.card import card, write_cards
+    from ssl_hub.hub.inventory import modifications
+    from ssl_hub.zoo import RECIPES
 
     if arguments.all != (arguments.name is None) or (arguments.all and not arguments.out):
         raise UsageError("give a run or a recipe, or --all with --out FOLDER")
     if arguments.all:
-        print(f"{len(write_cards(Path(arguments.out)))} cards in {arguments.out}")
-    elif arguments.out:
-        Path(arguments.out).write_text(card(arguments.name))
+        print(f"{len(write_cards(arguments.out))} cards in {arguments.out}")
+        return
+    text = card(arguments.name)
+    if arguments.name in RECIPES and (others := modifications(arguments.name)):
+        print(f"this is the recipe's card; the store has runs of it too: {', '.join(others)}", file=sys.stderr)
+    if arguments.out:
+        out = expanded(arguments.out)
+        replace_file(out, text.encode())
+        print(out)
     else:
-        print(card(arguments.name))
+        print(text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments, to_dict, to_json
 from ssl_hub.commands import Subparsers
 from ssl_hub.errors import UsageError
-from ssl_hub.zoo import get_recipe, list_recipes
+from ssl_hub.zoo import as_modified, get_recipe, list_recipes
 
 
 def register(commands: Subparsers) -> None:
@@ -37,6 +38,11 @@ def _recipes(arguments: Namespace) -> None:
 
 
 def _show(arguments: Namespace) -> None:
-    print(to_json(get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))))
-    recipe = get_recipe(arguments.recipe)
-    print(f"\ntrain it with: {recipe.command}", file=sys.stderr)
+    from ssl_hub.hub.citations import citations, in_words
+
+    recipe = as_modified(get_recipe(arguments.recipe, **parse_assignments(arguments.overrides)))
+    print(to_json(recipe))
+    command = " ".join([recipe.command, *map(shlex.quote, arguments.overrides)])
+    print(f"\ntrain it with: {command}\npapers:", file=sys.stderr)
+    for entry in citations(recipe):
+        print(f"  {in_words(entry)}", file=sys.stderr)

@@ -7,6 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import Subparsers
+from ssl_hub.errors import UsageError
 from ssl_hub.zoo import get_recipe
 
 
@@ -32,7 +33,7 @@ def _theory_arguments(parser: ArgumentParser) -> None:
     figure = actions.add_parser("figure", help="draw a figure of the paper")
     figure.add_argument("name", help="for example statespace; an unknown name lists all")
     figure.add_argument("overrides", nargs="*", metavar="key=value", help="parameters of the figure")
-    figure.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
+    figure.add_argument("--out", help="a .png, .pdf or .svg file")
     figure.set_defaults(run=_theory_figure)
     check = actions.add_parser("check", help="every theorem and observation with its measured defect")
     check.add_argument("--seed", type=int, default=0)
@@ -44,10 +45,12 @@ def _theory_arguments(parser: ArgumentParser) -> None:
 
 
 def _theory_figure(arguments: Namespace) -> None:
-    from ssl_hub.theory import draw
+    from ssl_hub.theory import draw, figure_names
 
+    if arguments.out is None and arguments.name in figure_names():
+        raise UsageError(f"give --out FILE, for example --out {arguments.name}.png")
     overrides = {key: json.loads(value) for key, value in parse_assignments(arguments.overrides).items()}
-    print(draw(arguments.name, arguments.out, **overrides))
+    print(draw(arguments.name, arguments.out or "", **overrides))  # an unknown name is told of first
 
 
 def _theory_check(arguments: Namespace) -> None:
@@ -61,5 +64,5 @@ def _theory_predict(arguments: Namespace) -> None:
     from ssl_hub.train.optim import sgd_units
 
     recipe = get_recipe(arguments.recipe, **parse_assignments(arguments.overrides))
-    prediction = predict(**sgd_units(recipe))
+    prediction = predict(**sgd_units(recipe), predictor=recipe.predictor.kind)
     print("\n".join([*prediction.sentences, "", "Assumptions:", *(f"- {line}" for line in prediction.assumptions)]))

@@ -21,10 +21,11 @@ def register(commands: Subparsers) -> None:
 
 
 def _views(arguments: Namespace) -> None:
-    from ssl_hub.data.sheet import save_sheet, sheet_of
+    from ssl_hub.data.sheet import save_sheet, sheet_of, sheet_path
 
+    out = sheet_path(arguments.out)
     settings = parse_assignments(arguments.overrides)
     if arguments.data is not None:
         settings["data.name"] = arguments.data
     recipe = get_recipe(arguments.recipe, **settings)
-    print(save_sheet(sheet_of(recipe, images=arguments.images, draws=arguments.draws), arguments.out))
+    print(save_sheet(sheet_of(recipe, images=arguments.images, draws=arguments.draws), out))

@@ -86,10 +86,26 @@ def files_by_split(root: Path, extension: str) -> dict[str, list[str]]:
 def _parquet_opener(paths: list[str]) -> Opener:
     def open_files() -> Any:
         from datasets import Dataset
+        from datasets.exceptions import DatasetGenerationError
 
-        return Dataset.from_parquet(paths)
+        try:
+            return Dataset.from_parquet(paths)
+        except (OSError, ValueError, DatasetGenerationError) as error:  # pyarrow's are ValueErrors
+            raise _damaged(paths, error) from None
 
     return open_files
+
+
+def _damaged(paths: list[str], error: Exception) -> UsageError:
+    """Which of the files cannot be read."""
+    from pyarrow import ArrowInvalid, parquet
+
+    for path in paths:
+        try:
+            parquet.read_table(path)
+        except (OSError, ArrowInvalid) as its_own:
+            return UsageError(f"{path} is not a readable parquet file ({its_own}); restore it, or take it away")
+    return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {error}")
 
 
 def saved_splits(root: Path) -> dict[str, Opener]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -87,20 +87,35 @@ def _split_folders(root: Path) -> dict[str, Path]:
 
 
 def _class_folders(folder: Path) -> list[Path]:
-    with os.scandir(folder) as entries:
-        return [folder / name for name in sorted(e.name for e in entries if e.name[0] != "." and e.is_dir())]
+    return [folder / name for name in sorted(e.name for e in _visible(folder) if _is(e, os.DirEntry.is_dir))]
 
 
 def _image_names(folder: Path) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name[0] != "." and entry.name.lower().endswith(EXTENSIONS) and entry.is_file():
-                yield entry.name
+    for entry in _visible(folder):
+        if entry.name.lower().endswith(EXTENSIONS) and _is(entry, os.DirEntry.is_file):
+            yield entry.name
+
+
+def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (entry for entry in entries if entry.name[0] != ".")
+    except OSError as error:
+        raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
+
+
+def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bool:
+    try:
+        return kind(entry)
+    except OSError as error:
+        raise UsageError(f"cannot follow {entry.path}: {error.strerror}; remove it, or point it elsewhere") from None
 
 
 def _images_below(folder: Path) -> list[str]:
     """Paths relative to ``folder`` of the images in it and in its visible folders, in a fixed order."""
     paths = sorted(_image_names(folder))
     for inner in _class_folders(folder):
+        if inner.is_symlink() and folder.resolve().is_relative_to(inner.resolve()):
+            raise UsageError(f"{inner} is a link to a folder that it lies in; remove it")
         paths += [os.path.join(inner.name, path) for path in _images_below(inner)]
     return paths

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ssl_hub.atomic import expanded
 from ssl_hub.data.columns import encoded, files_by_split, find_image_column
 from ssl_hub.data.decoding import EXTENSIONS
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
@@ -141,7 +142,7 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
     """
     if not split.isidentifier():
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
-    path, where = Path(data).expanduser(), f"stream {data!r}"
+    path, where = expanded(data), f"stream {data!r}"
     if path.is_dir():
         for extension, opened in _READERS.items():
             splits = files_by_split(path, extension)

@@ -12,6 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
+from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.config import Recipe, Views
 from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.decoding import decode
@@ -108,10 +109,20 @@ def _views_of(samples: Sequence[Sample], views: Views, seed: int, draws: int) ->
 
 
 def save_sheet(sheet: Image.Image, path: str | Path) -> Path:
-    """Write a sheet as the kind of picture that the file's name asks for; returns the path."""
-    path = Path(path).expanduser()
-    try:
-        sheet.save(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot write {path} ({error}); give a .png or .jpg file in a folder that exists") from None
+    """Write a sheet as the kind of picture that the file's name asks for; returns the path.
+
+    Raises UsageError for an ending that is none of a picture, a folder that does not exist, or a disk that is full.
+    """
+    path = sheet_path(path)
+    kind = Image.registered_extensions()[path.suffix.lower()]
+    replace_file(path, lambda aside: sheet.save(aside, format=kind))
+    return path
+
+
+def sheet_path(path: str | Path) -> Path:
+    """Where a sheet may be written, or the UsageError that :func:`save_sheet` would raise: before it is drawn."""
+    path = expanded(path)
+    if Image.registered_extensions().get(path.suffix.lower()) not in Image.SAVE:
+        raise UsageError(f"{path.name} does not end as a picture does; give a .png or .jpg file")
+    refuse_missing_folder(path)
     return path

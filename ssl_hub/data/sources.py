@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from ssl_hub.atomic import expanded
 from ssl_hub.data.columns import hub_splits, parquet_splits, saved_splits, table_source
 from ssl_hub.data.digits import digits
 from ssl_hub.data.file_lists import listed
@@ -58,7 +59,7 @@ def _open_split(data: str, split: str, image_column: str | None, label_column: s
     if data in SOURCES:
         _refuse_columns(f"registered data {data!r}", columns)
         return SOURCES[data](split)
-    path = Path(data).expanduser()
+    path = expanded(data)
     if path.exists():
         return _open_path(path, split, columns)
     address = hub_address(data)

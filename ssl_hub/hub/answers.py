@@ -30,7 +30,7 @@ T = TypeVar("T")
 ATTEMPTS = 4
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds; the wait doubles, unless the Hub says how long
 PASSING = {408, 409, 412, 425, 429, 500, 502, 503, 504}  # 409 and 412: another commit came first
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR}
 
 
 def patiently(action: Callable[[], T], repository: str, doing: str) -> T:
@@ -78,6 +78,11 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
     """One message that says which of wrong name, private, gated, permissions, network or disk it is. Never a token."""
     tries = f" after {attempts} attempts" if attempts > 1 else ""
     start = f"cannot {doing} {repository}{tries}: "
+    if isinstance(cause, OSError) and cause.errno in DISK:  # first, since the token may be on that disk too
+        return UsageError(
+            f"{start}cannot write to {cause.filename or constants.HF_HUB_CACHE} ({cause.strerror}); free some space, or"
+            " set HF_HOME to another disk"
+        )
     token = get_token()
     where = constants.ENDPOINT
     if isinstance(cause, (OfflineModeIsEnabled, IncompleteSnapshotError)):
@@ -99,11 +104,6 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
         return UsageError(start + _of_status(cause, token))
     if isinstance(cause, HTTPError):
         return UsageError(f"{start}the connection to {where} fails ({_hidden(str(cause), token)}); try again later")
-    if isinstance(cause, OSError) and cause.errno in DISK:
-        return UsageError(
-            f"{start}cannot write to {cause.filename or constants.HF_HUB_CACHE} ({cause.strerror}); free some space, or"
-            " set HF_HOME to another disk"
-        )
     return UsageError(f"{start}{_hidden(str(cause), token)}")
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
+from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
 from ssl_hub.hub.card_sections import OURS, Subject
-from ssl_hub.hub.citations import citations
 from ssl_hub.hub.markdown import code, plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
 from ssl_hub.model.backbones import is_small
@@ -46,7 +46,7 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
             repository=repository,
             load_name=folder.name if bundled else f"hf-hub:{repository}",
             collapsed=bool(about.get("collapsed", False)),
-            imported=about.get("imported_from") if isinstance(about.get("imported_from"), Mapping) else None,
+            imported=about["imported_from"] if isinstance(about.get("imported_from"), Mapping) else None,
             licence=str(about.get("licence", OURS)),
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),
@@ -86,12 +86,16 @@ def card(name: str) -> str:
     return release_card(folder)
 
 
-def write_cards(out: Path) -> list[Path]:
-    """Write the card of each registered recipe to ``out``; returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
+def write_cards(out: str | Path) -> list[Path]:
+    """Write the card of each registered recipe to the folder ``out``; returns their paths."""
+    out = expanded(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {out}: {error.strerror}; choose another") from None
     paths = [out / f"{name}.md" for name in RECIPES.names()]
     for path in paths:
-        path.write_text(recipe_card(RECIPES[path.stem]))
+        replace_file(path, recipe_card(RECIPES[path.stem]).encode())
     return paths
 
 
@@ -117,7 +121,7 @@ def _render(subject: Subject) -> str:
         transformers_imports=("import ssl_hub  # registers the small-image ResNets\n" if small else "")
         + "from transformers import AutoImageProcessor, AutoModel",
         heads=f"Probe heads, loaded by `ssl_hub.load(..., head=NAME)`: {heads}." if heads else "",
-        citation="```bibtex\n" + "\n\n".join(citations(subject.recipe) if subject.recipe else []) + "\n```",
+        citation=sections.citation(subject),
     )
     text = re.sub(r"\n{3,}", "\n\n", text)
     _check_metadata(text, subject)
@@ -132,5 +136,5 @@ def _check_metadata(text: str, subject: Subject) -> None:
         raise UsageError(f"the card of {subject.name!r} has no valid metadata: {error}") from None
     assert isinstance(read, ModelCardData)
     values = sorted(result.metric_value for result in read.eval_results or [])
-    if values != sorted(result.value for result in subject.results):
+    if values != sorted(sections.rounded(result.value) for result in subject.results):
         raise UsageError(f"the card of {subject.name!r} reads back with other numbers than results.json has")

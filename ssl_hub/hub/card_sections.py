@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
+from ssl_hub.hub.citations import METHODS, citations
 from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
 from ssl_hub.model.results import Result
 from ssl_hub.zoo import RECIPES, departures
@@ -56,19 +58,25 @@ class Subject:
     results: tuple[Result, ...] = ()
     pictures: tuple[str, ...] = ()
 
+    @property
+    def method(self) -> str:
+        """What trained imported weights, as far as their source implies it."""
+        return str(_mapping(self.imported).get("method", ""))
+
 
 def metadata(subject: Subject) -> str:
     """The YAML block that the Hub reads, with the model index of what was measured."""
     licence = subject.licence.lower()
     known = licence in LICENCES
-    data = subject.recipe.data.name if subject.recipe else ""
-    kinds = [] if subject.recipe is None else [subject.recipe.name.split("-")[0]]
+    trained_here = subject.recipe if subject.imported is None else None
+    data = trained_here.data.name if trained_here else ""
+    method = trained_here.name.split("-")[0] if trained_here else subject.method
     block = ModelCardData(
         license=licence if known else "other",
         license_name=None if known else slug(licence),
         library_name="timm",
         pipeline_tag="image-classification" if subject.classifies else "image-feature-extraction",
-        tags=["ssl_hub", "timm", "self-supervised-learning", *map(slug, kinds)],
+        tags=["ssl_hub", "timm", *(["self-supervised-learning", slug(method)] if method else [])],
         datasets=[data] if re.fullmatch(r"[\w-]+/[\w.-]+", data) else None,
         model_name=subject.name if subject.results else None,
         eval_results=[_indexed(result) for result in subject.results] or None,
@@ -86,7 +94,7 @@ def _indexed(result: Result) -> EvalResult:
         dataset_split=slug(result.split),
         metric_type="accuracy",
         metric_name=f"{one_line(result.metric)} accuracy (%), {_protocol(result)}",
-        metric_value=result.value,
+        metric_value=rounded(result.value),
         metric_args={"protocol": one_line(result.protocol), "seed": result.seed, **_scalars(result.settings)},
     )
 
@@ -129,7 +137,7 @@ def results(subject: Subject) -> str:
                 result.metric,
                 f"{result.value:.2f}",
                 ", ".join(
-                    f"{k}={v:.6g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
+                    f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
                 ),
                 "" if result.seed is None else str(result.seed),
                 result.date[:10],
@@ -155,8 +163,12 @@ def origin(subject: Subject) -> str:
     recipe, facts = subject.recipe, subject.facts
     if subject.imported is not None:
         items = ", ".join(f"{key} `{code(str(value))}`" for key, value in sorted(subject.imported.items()))
-        filed = f" Filed under the recipe `{code(recipe.name)}`." if recipe else ""
-        return f"Imported, not trained with ssl_hub: {items}.{filed}"
+        filed = f" Filed under the recipe `{code(recipe.name)}`, which did not train it." if recipe else ""
+        known = f"the method is {plain_text(subject.method)}, the rest is not" if subject.method else "nothing is"
+        return (
+            f"A `{code(subject.architecture)}` imported, not trained with ssl_hub: {items}. Of its training, {known}"
+            f" known to ssl_hub.{filed}"
+        )
     if recipe is None:
         return "No recipe is recorded."
     lines = [f"Recipe `{code(recipe.name)}`:\n\n```bash\n{command(recipe)}\n```"]
@@ -185,13 +197,13 @@ def command(recipe: Recipe) -> str:
     changed = {key: new for key, (_, new) in departures(recipe).items()}
     if recipe.train.seed != registered.train.seed:
         changed["train.seed"] = recipe.train.seed
-    settings = [f"{key}={json.dumps(value)}" for key, value in changed.items()]
-    data = [] if recipe.data.name == registered.data.name else [f"--data {public_name(recipe.data.name)}"]
-    return code(" ".join([recipe.command, *data, *settings]))
+    words = [] if recipe.data.name == registered.data.name else ["--data", public_name(recipe.data.name)]
+    words += [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()]
+    return code(" ".join([recipe.command, *map(shlex.quote, words)]))
 
 
 def settings(subject: Subject) -> str:
-    if subject.recipe is None:
+    if subject.recipe is None or subject.imported is not None:
         return ""
     recipe = subject.recipe
     parts = {name: to_dict(getattr(recipe, name)) for name in ("predictor", "target", "loss", "projector", "optim")}
@@ -209,6 +221,8 @@ def licence(subject: Subject) -> str:
         weights += " **Non-commercial: the licence of the source forbids commercial use.**"
     elif subject.licence.lower() == "unknown":
         weights += " The source states none; ask its authors before using them."
+    if subject.imported is not None:
+        return f"Pre-training data: not known to ssl_hub; see the source. {weights}"
     if subject.recipe is None:
         return weights
     data = subject.recipe.data.name
@@ -217,14 +231,34 @@ def licence(subject: Subject) -> str:
 
 
 def limits(subject: Subject) -> str:
+    start = f"Pre-trained without labels at {subject.image_size} pixels"
+    if subject.imported is not None:
+        start = f"Evaluated at {subject.image_size} pixels, whatever it was trained at"
     return (
-        f"Pre-trained without labels at {subject.image_size} pixels: features of images unlike its data, or of another"
-        " size, were not measured. Only what stands under Results was. Biases of the data are in the features."
+        f"{start}: features of images unlike its data, or of another size, were not measured. Only what stands under"
+        " Results was. Biases of the data are in the features."
     )
+
+
+def citation(subject: Subject) -> str:
+    if subject.imported is None:
+        entries = citations(subject.recipe) if subject.recipe else []
+    else:
+        entries = [METHODS[subject.method]] if subject.method in METHODS else []
+    if not entries:
+        return "Cite the work that the weights come from."
+    return "```bibtex\n" + "\n\n".join(entries) + "\n```"
+
+
+def rounded(value: float) -> float:
+    """To six digits: what float32 adds behind them was not measured."""
+    return float(f"{value:.6g}")
 
 
 def _scalars(settings: Mapping[str, Any]) -> dict[str, Any]:
     plain = (bool, int, float, str)
     return {
-        slug(str(key)): one_line(v) if isinstance(v, str) else v for key, v in settings.items() if isinstance(v, plain)
+        slug(str(key)): one_line(v) if isinstance(v, str) else rounded(v) if isinstance(v, float) else v
+        for key, v in settings.items()
+        if isinstance(v, plain)
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ssl_hub.config import Recipe
 
 TIAN = """@inproceedings{tian2021understanding,
@@ -34,6 +36,17 @@ HALVAGAL = """@inproceedings{halvagal2023implicit,
   booktitle = {Advances in Neural Information Processing Systems},
   year = {2023}
 }"""
+
+
+METHODS = {"byol": GRILL, "simsiam": CHEN}  # as importers name what a project trains
+
+
+def in_words(entry: str) -> str:
+    """A BibTeX entry as one line: who, what, when."""
+    who, what, when = (re.search(rf"{key} = {{(.+)}}", entry) for key in ("author", "title", "year"))
+    assert who and what and when, "every entry above has the three"
+    authors = who[1].split(" and ")
+    return f"{authors[0]}{' and others' if len(authors) > 1 else ''}: {re.sub('[{}]', '', what[1])} ({when[1]})"
 
 
 def citations(recipe: Recipe) -> list[str]:

@@ -13,6 +13,7 @@ from ssl_hub.hub.store import BUNDLED, NAME, home
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, read_results
 from ssl_hub.registry import suggest
+from ssl_hub.zoo import RECIPES
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Holding:
 
 def list_releases() -> list[Holding]:
     """What ``ssl_hub.load`` finds by name without a network, and the runs in the store that are not finished."""
-    stored = [_holding("store", folder) for folder in sorted(home().glob("*")) if _is_ours(folder)]
+    stored = [_holding("store", folder) for folder in sorted(home().glob("[!.]*")) if _is_ours(folder)]
     return stored + [_holding("bundled", folder) for folder in sorted(BUNDLED.glob("*")) if _is_ours(folder)]
 
 
@@ -63,6 +64,12 @@ def find(name: str) -> Holding:
         there = [holding.name for holding in list_releases() if holding.place == "store"]
         raise UsageError(f"nothing called {name!r} in the store {home()}{suggest(name, there)}")
     return _holding("store", folder)
+
+
+def modifications(recipe: str) -> list[str]:
+    """Names in the store that say that they are runs of a recipe with other settings: ``RECIPE-train.epochs-5``."""
+    stored = [holding.name for holding in list_releases() if holding.place == "store"]
+    return [name for name in stored if name.startswith(f"{recipe}-") and name not in RECIPES]
 
 
 def remove(name: str) -> Holding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.pictures import SPECTRUM, TRAINING, pictures
-from ssl_hub.hub.remote import Repository
+from ssl_hub.hub.remote import ID, PREFIX, Repository
 from ssl_hub.hub.store import local
 from ssl_hub.hub.verify import check
 from ssl_hub.model.files import (
@@ -83,7 +84,11 @@ def push(
         UsageError: a run that is unfinished, collapsed, damaged, changed since it was written or not finite, naming the
             file; a wrong name, no access, a Hub that stays unreachable or does not give back what it was given.
     """
-    target = Repository.parse(f"{repository}@{revision}" if revision else repository)
+    if not isinstance(repository, str) or not re.fullmatch(ID, repository.removeprefix(PREFIX)):
+        raise UsageError(f"got {repository!r}, expected OWNER/NAME: your name on the Hub, and that of the repository")
+    if revision == "":
+        raise UsageError("revision is '', expected the name of a branch; leave it out for main")
+    target = Repository(repository.removeprefix(PREFIX), revision)
     folder = local(run)
     staged = stage(folder, target, allow_collapsed=allow_collapsed)
     plan = Publication(target, {name: _size(content) for name, content in staged.items()}, _text(staged[CARD]))

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ssl_hub.errors import UsageError
-from ssl_hub.model.files import CONFIG, HASHES, MODEL, PICKLES, changed, release_files
+from ssl_hub.model.files import CONFIG, HASHES, MODEL, PICKLES, changed, readable, release_files
 
 PREFIX = "hf-hub:"
 ID = r"[\w-][\w.-]*/[\w-][\w.-]*"
@@ -52,7 +52,7 @@ def look(repository: Repository, files: Sequence[str]) -> str:
     ask = partial(HfApi().model_info, name, revision=revision, files_metadata=True)
     found = patiently(ask, str(repository), "find")
     size = sum(file.size or 0 for file in found.siblings or [] if file.rfilename in files)
-    state = "in the cache" if found.sha == cached else f"{size / 1e6:.1f} MB to download"
+    state = "in the cache" if found.sha == cached else f"{readable(size)} to download"
     return f"commit {(found.sha or '')[:8]}, {state}"
 
 

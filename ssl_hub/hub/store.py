@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
 from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, release_files
@@ -29,18 +30,18 @@ BUNDLED = Path(__file__).parents[1] / "bundled"
 def home() -> Path:
     """The store: ``$SSL_HUB_HOME``, else ``ssl_hub`` in the user's cache (``$XDG_CACHE_HOME``, else ``~/.cache``)."""
     if chosen := os.environ.get("SSL_HUB_HOME"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "ssl_hub"
+        return expanded(chosen)
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_hub"
 
 
 def releases() -> list[str]:
     """Names of the releases that need no network: in the store, and bundled with the package."""
-    return sorted({path.parent.name for folder in (home(), BUNDLED) for path in folder.glob(f"*/{CONFIG}")})
+    return sorted({path.parent.name for folder in (home(), BUNDLED) for path in folder.glob(f"[!.]*/{CONFIG}")})
 
 
 def run_folder(name: str | Path) -> Path:
     """The folder of a run, finished or not: an existing folder, else one of that name in the store."""
-    folder = Path(name).expanduser()
+    folder = expanded(_text(name))
     for candidate in (folder, home() / str(name)):
         if (candidate / RECIPE).is_file():
             return candidate
@@ -62,7 +63,7 @@ def where(name: str | Path) -> list[Place]:
 
     Asks the Hub whether it has the name, and downloads nothing. Raises UsageError for what can be no name.
     """
-    text = str(name)
+    text = _text(name)
     places = _local(text)
     repository = _repository(text)
     if isinstance(repository, str):
@@ -79,7 +80,7 @@ def resolve(name: str | Path, files: Sequence[str] = TO_LOAD) -> Path:
 
     Raises UsageError that says where the name was looked for and how to get it.
     """
-    text = str(name)
+    text = _text(name)
     places = _local(text)
     for place in places:
         if place.found:
@@ -100,12 +101,15 @@ def local(name: str | Path) -> Path:
 
     Raises UsageError where there is none, or a run that is not finished.
     """
-    places = _local(str(name))
+    text = _text(name)
+    places = _local(text)
     for place in places:
         if place.found:
             return _without_links(Path(place.location))
+    if _is_path(text):
+        raise _not_found(text, places)
     looked = "; ".join(f"{place.location}: {place.state}" for place in places) or "that is one of the Hub's"
-    raise UsageError(f"no finished run or release {str(name)!r} on this machine ({looked})")
+    raise UsageError(f"no finished run or release {text!r} on this machine ({looked})")
 
 
 def owned(folder: Path) -> bool:
@@ -113,11 +117,17 @@ def owned(folder: Path) -> bool:
     return not _in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
 
 
+def _text(name: str | Path) -> str:
+    if not isinstance(name, (str, os.PathLike)):
+        raise UsageError(f"got {name!r}, expected the name of a release or the path of its folder")
+    return str(name)
+
+
 def _local(text: str) -> list[Place]:
     """Where the name may be on this machine; nothing for a name of the Hub."""
     if text.startswith(PREFIX):
         return []
-    folder = _place("folder", Path(text).expanduser())
+    folder = _place("folder", expanded(text))
     if _is_path(text):
         return [folder]
     if not re.fullmatch(NAME, text):
@@ -154,8 +164,7 @@ def _repository(text: str) -> Repository | str:
 def _not_found(text: str, places: Sequence[Place]) -> UsageError:
     """What to say of a name that is nowhere."""
     if _is_path(text):
-        hint = f"; a repository of the Hub is written {PREFIX}{text}" if re.fullmatch(f"{NAME}/{NAME}", text) else ""
-        return UsageError(f"{places[0].state} at {text!r}; is the run still training, or the path wrong?{hint}")
+        return _no_release_at(text)
     looked = "; ".join(f"{place.kind} {place.location}".strip() + f": {place.state}" for place in places)
     advice = []
     if (Path("runs") / text / CONFIG).is_file():
@@ -164,11 +173,32 @@ def _not_found(text: str, places: Sequence[Place]) -> UsageError:
         advice.append(f"train it with `{RECIPES[text].command}`")
         advice.append(f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`")
     here = releases()
-    nearest = difflib.get_close_matches(text, here, n=1, cutoff=0.0)
-    advice.append(f"nearest that is here: {nearest[0]!r}" if nearest else "no release is here yet")
-    start = f"no release {text!r} is published or here"
     known = "" if text in RECIPES else suggest(text, [*here, *RECIPES.names()])
-    return UsageError(f"{start}{known or ':'} {'; '.join(advice)}. Looked in: {looked}")
+    nearest = difflib.get_close_matches(text, here, n=1, cutoff=0.0)
+    if not nearest:
+        advice.append("no release is here yet")
+    elif repr(nearest[0]) not in known:
+        advice.append(f"nearest that is here: {nearest[0]!r}")
+    start = f"no release {text!r} is published or here"
+    said = f"{start}{': ' + '; '.join(advice) if advice else ''}{known}"
+    return UsageError(f"{said}{'' if said.endswith('?') else '.'} Looked in: {looked}")
+
+
+def _no_release_at(path: str) -> UsageError:
+    """What is at a path instead of a release, and one way on."""
+    folder = expanded(path)
+    if (folder / RECIPE).is_file():
+        return UsageError(f"{path!r} is a run that is not finished: it has no {CONFIG} yet; go on training it")
+    if folder.is_dir():
+        return UsageError(f"{path!r} has no {CONFIG}, so it is no release; is the path that of another folder?")
+    beside = [config.parent.name for config in folder.parent.glob(f"*/{CONFIG}")]
+    if beside:
+        hint = suggest(folder.name, beside)
+    elif re.fullmatch(f"{NAME}/{NAME}", path) and not folder.parent.is_dir():
+        hint = f"; a repository of the Hub is written {PREFIX}{path}"
+    else:
+        hint = "; is the path right?"
+    return UsageError(f"no folder {path!r}{hint}")
 
 
 def _without_links(folder: Path) -> Path:
@@ -204,8 +234,10 @@ def load(
     """
     if head is not None and num_classes is not None:
         raise UsageError("head loads a trained classifier and num_classes makes a fresh one; give one of them")
-    if num_classes is not None and num_classes < 1:
-        raise UsageError(f"num_classes is {num_classes}, expected at least 1; leave it out for features")
+    if num_classes is not None and (type(num_classes) is not int or num_classes < 1):
+        raise UsageError(f"num_classes is {num_classes!r}, expected a whole number from 1; leave it out for features")
+    if head is not None and not isinstance(head, str):
+        raise UsageError(f"head is {head!r}, expected the name of the data that it was fitted on, such as 'digits'")
     from ssl_hub.model.probe_head import ProbeHead, head_path
     from ssl_hub.model.release import attach_classifier, load_backbone
 

@@ -18,7 +18,7 @@ from ssl_hub.model.files import (
     MODEL,
     RECIPE,
     RESULTS_FILE,
-    changed,
+    check_unchanged,
     read_hashes,
     release_files,
 )
@@ -54,11 +54,7 @@ def check(folder: Path) -> Verified:
     names = release_files(folder)
     if missing := sorted(set(noted or ()) - set(names)):
         raise UsageError(f"{folder / missing[0]} is missing, and {HASHES} lists it; restore it, or fetch it again")
-    if differing := changed(folder, names):
-        raise UsageError(
-            f"{folder / differing[0]} is not the file that {HASHES} lists; restore it, or, if you changed it and mean"
-            f" it, delete {HASHES}"
-        )
+    check_unchanged(folder, names)
     for name in names:
         if name.endswith(".safetensors"):
             _check_tensors(folder / name)
@@ -81,7 +77,7 @@ def _check_head(folder: Path, path: Path, width: int | None) -> None:
     """Raise UsageError unless the head's files are named after its data, and it fits the backbone."""
     try:
         dataset = str(json.loads(path.read_text())["dataset"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} describes no head ({error})") from None
     if head_path(folder, dataset) != path.with_suffix(".safetensors"):
         raise UsageError(

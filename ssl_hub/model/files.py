@@ -49,24 +49,43 @@ def seal(folder: Path) -> None:
 
 
 def record(folder: Path, *names: str) -> None:
-    """Note the hashes of files just written, where hashes are kept; files that are gone are forgotten."""
+    """Note the hashes of files just written, where hashes are kept. What is noted of the others stays: a file that was
+    damaged or lost since is still not the one that was written."""
     noted = read_hashes(folder)
     if noted is not None:
-        replace_file(folder / HASHES, as_json(hashes_of(folder, {*noted, *names})))
+        others = {name: digest for name, digest in noted.items() if name not in names}
+        replace_file(folder / HASHES, as_json(others | hashes_of(folder, names)))
 
 
 def read_hashes(folder: Path) -> dict[str, str] | None:
     """What was noted, or None where nothing was. Raises UsageError where the file is damaged."""
     path = folder / HASHES
-    if not path.is_file():
+    if not path.exists():
         return None
     try:
         noted = json.loads(path.read_bytes())["sha256"]
         return {str(name): str(digest) for name, digest in noted.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} holds no hashes ({error}); delete it if the other files are as they should be"
         ) from None
+
+
+def check_unchanged(folder: Path, names: Iterable[str]) -> None:
+    """Raise UsageError that names the first of these files that is not what was noted."""
+    if differing := changed(folder, names):
+        raise UsageError(
+            f"{folder / differing[0]} is not the file that {HASHES} lists; restore it, or, if you changed it and mean"
+            f" it, delete {HASHES}"
+        )
+
+
+def readable(size: int) -> str:
+    """A size in bytes as people say it: ``813 B``, ``12.3 kB``, ``94.3 MB``."""
+    for power, unit in ((2, "MB"), (1, "kB")):
+        if size >= 0.9995 * 1000**power:
+            return f"{size / 1000**power:.1f} {unit}"
+    return f"{size} B"
 
 
 def changed(folder: Path, names: Iterable[str]) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import replace_file
+from ssl_hub.errors import UsageError
 
 METRICS = "metrics.jsonl"
 
@@ -18,7 +19,7 @@ class Metrics:
         """Open for appending; lines of later steps, which a resumed run will write again, are dropped first."""
         path = folder / METRICS
         if path.exists():
-            kept = [line for line in _complete_lines(path) if json.loads(line)["step"] <= from_step]
+            kept = [line for line, record in _complete(path) if record["step"] <= from_step]
             replace_file(path, "".join(line + "\n" for line in kept).encode())
         self._file = path.open("a", encoding="utf-8")
 
@@ -30,18 +31,28 @@ class Metrics:
         self._file.close()
 
 
-def _complete_lines(path: Path) -> list[str]:
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+def _complete(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Whole lines and the records that they hold."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no training log ({error}); restore it, or move it away to go on without") from None
+    complete = []
+    for line in text.splitlines():
         try:
-            json.loads(line)
+            record = json.loads(line)
         except ValueError:
             continue  # a killed process can leave half a line
-        lines.append(line)
-    return lines
+        if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+            raise UsageError(f"{path} is no training log: a line of it is {line[:80]!r}, which names no step")
+        complete.append((line, record))
+    return complete
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The records of metrics.jsonl, in order; none where there is no file. Half a line from a kill is left out."""
+    """The records of metrics.jsonl, in order; none where there is no file. Half a line from a kill is left out.
+
+    Raises UsageError where the file is damaged.
+    """
     path = folder / METRICS
-    return [json.loads(line) for line in _complete_lines(path)] if path.exists() else []
+    return [record for _, record in _complete(path)] if path.exists() else []

@@ -96,7 +96,7 @@ class ProbeHead:
             tensors = load_file(path)
             about = json.loads(path.with_suffix(".json").read_text())
             head = cls(tensors["weight"], tensors["bias"], tuple(about["classes"]), about["dataset"], about["settings"])
-        except (SafetensorError, OSError, json.JSONDecodeError, KeyError, TypeError) as error:
+        except (SafetensorError, OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
             raise UsageError(
                 f"cannot read the head {path} with its .json: {type(error).__name__}: {error}; probe the backbone again"
             ) from None

@@ -12,6 +12,7 @@ What is read may come from anywhere: nothing in it is executed, and what does no
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from ssl_hub.atomic import replace_file
-from ssl_hub.codec import from_dict, to_dict
+from ssl_hub.codec import UnknownSetting, from_dict, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones, files
@@ -76,7 +77,11 @@ def read_recipe(folder: Path) -> Recipe | None:
     try:
         recipe = json.loads(path.read_text())["recipe"]
         return None if recipe is None else from_dict(recipe)
-    except (ValueError, KeyError, TypeError) as error:
+    except UnknownSetting as error:
+        raise UnknownSetting(
+            f"{path} was written by a newer ssl_hub; upgrade it to read the recipe ({error})"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{path} holds no recipe ({error})") from None
 
 
@@ -109,6 +114,7 @@ def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence
 
     Returns False, and changes nothing, for an architecture whose classifier is not one linear layer on pooled features.
     """
+    files.check_unchanged(folder, (MODEL, CONFIG))  # or what follows would note the hash of damaged weights
     config = read_config(folder)
     name = config["pretrained_cfg"].get("classifier")
     model = load_backbone(folder, num_classes=len(classes))
@@ -146,7 +152,11 @@ def attach_classifier(model: nn.Module, weight: Tensor, bias: Tensor, classes: S
 
 def _check_recipe(folder: Path, architecture: str) -> None:
     """Raise UsageError where config.json names another backbone than the recipe: some share all names and shapes."""
-    recipe = read_recipe(folder)
+    try:
+        recipe = read_recipe(folder)
+    except UnknownSetting as error:  # the weights are what they are
+        warnings.warn(str(error), stacklevel=3)
+        return
     trained, named = ("" if recipe is None else recipe.backbone.name).split(".")[0], architecture.split(".")[0]
     if recipe is not None and trained != named:
         raise UsageError(

@@ -33,7 +33,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UsageError(
             f"{folder} has no {CONFIG}, so it is no release; is the run still training, or the path wrong?"
         ) from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not JSON ({error})") from None
     if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
         raise UsageError(f"{path} names no 'architecture', as timm's config.json does")

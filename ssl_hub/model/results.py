@@ -91,6 +91,14 @@ def append_results(folder: Path, results: Sequence[Result]) -> None:
     files.record(folder, RESULTS_FILE)
 
 
+def check_results(folder: Path) -> None:
+    """Raise UsageError where :func:`append_results` would fail on a release, or put a number beside weights that are
+    not those that were trained: to be found before the work whose result it would be."""
+    folder = Path(folder)
+    read_results(folder)
+    files.check_unchanged(folder, (files.CONFIG, files.MODEL, RESULTS_FILE))
+
+
 def read_results(folder: Path) -> list[Result]:
     """The records of ``folder/results.json`` in order; none where there is no file. Unknown, newer keys are ignored."""
     path = Path(folder) / RESULTS_FILE
@@ -108,7 +116,7 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         records = json.loads(path.read_text())
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} must hold JSON, got {error}; repair or remove the file") from None
     required = {"metric", "value", "dataset", "split", "protocol"}
     if not isinstance(records, list) or not all(isinstance(r, dict) and required <= r.keys() for r in records):

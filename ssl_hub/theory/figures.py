@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.theory import figure_data, painting
 from ssl_hub.theory.figure_data import Data
@@ -97,10 +98,13 @@ def footer(spec: FigureSpec, used: dict[str, Any]) -> list[str]:
 def render(paint: Callable[[Any], None], path: Path, paragraphs: list[str], *, height: float) -> Path:
     """Have a figure painted in the common style, put the paragraphs under it, and write it.
 
-    Raises UsageError for a format that is not drawn, or where matplotlib is missing.
+    Raises UsageError for a format that is not drawn, a folder that does not exist, a disk that is full, or where
+    matplotlib is missing.
     """
+    path = expanded(path)
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise UsageError(f"cannot write {path.name}: the suffix is {path.suffix!r}; expected .png, .pdf or .svg")
+    refuse_missing_folder(path)
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -113,8 +117,7 @@ def render(paint: Callable[[Any], None], path: Path, paragraphs: list[str], *, h
         paint(figure)
         text = "\n".join(line for paragraph in paragraphs for line in wrapped(paragraph))
         figure.supxlabel(text, fontsize=7, color="0.25", x=0.01, ha="left", linespacing=1.35)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        replace_file(path, lambda aside: figure.savefig(aside, format=path.suffix[1:]))
     return path
 
 

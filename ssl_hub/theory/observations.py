@@ -42,6 +42,7 @@ class CheckResult:
     measured: float
     bound: float
     where: str
+    dropped: str = ""  # an assumption that this row leaves out on purpose, so that the statement must fail
 
 
 def _verdict(measured: float, bound: float) -> Verdict:

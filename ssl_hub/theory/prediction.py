@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ssl_hub.theory import fixed_points
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow
 from ssl_hub.theory.dynamics import simulate
 
+DESCRIBED = ("linear", "symmetric")  # kinds of predictor: a trained linear one, which the theory is about
 ASSUMPTIONS = (
     "online network, predictor and target are linear and bias-free; the loss is squared, not the cosine",
     "data are isotropic (X = I) and augmentation adds isotropic variance sigma^2 (X' = sigma^2 I)",
@@ -93,6 +94,7 @@ def predict(
     p0: float = 0.2,
     s0: float = 0.1,
     tau0: float = 1.0,
+    predictor: str = "linear",
 ) -> Prediction:
     """The fate of an eigenmode under these hyperparameters.
 
@@ -106,6 +108,7 @@ def predict(
         sigma2: variance that augmentation adds, in units of the data's.
         p0, s0: initial predictor and correlation eigenvalue of the mode.
         tau0: initial w_a / w: 1 for a target copied at the start, 0 for the paper's curriculum.
+        predictor: the kind of the run's predictor; another than a trained linear one is named in the assumptions.
 
     Raises:
         UsageError: a value out of its range.
@@ -165,7 +168,14 @@ def predict(
         steps_of_target=1 / (beta * alpha) if beta is not None else 0.0,
         sentences=(),
     )
-    return Prediction(**{**vars(numbers), "sentences": tuple(_sentences(numbers, alpha_p, p0, s0, tau0, steps))})
+    sentences = tuple(_sentences(numbers, alpha_p, p0, s0, tau0, steps))
+    return replace(numbers, sentences=sentences, assumptions=(*_of_predictor(predictor), *ASSUMPTIONS))
+
+
+def _of_predictor(kind: str) -> tuple[str, ...]:
+    if kind in DESCRIBED:
+        return ()
+    return (f"the predictor is a trained linear one; the recipe's is {kind!r}, which this does not describe",)
 
 
 def _sentences(at: Prediction, alpha_p: float, p0: float, s0: float, tau0: float, steps: int | None) -> list[str]:

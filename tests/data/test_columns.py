@@ -224,3 +224,13 @@ def test_why_a_hub_dataset_does_not_load(monkeypatch: pytest.MonkeyPatch, cause:
         open_source("owner/tiny", "train")
     assert "no path that exists, and no Hub dataset that loads: " in str(error.value)
     assert str(error.value).endswith(text) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_parquet_file_that_is_cut_is_named(tmp_path: Path, kept: int) -> None:
+    rows([0, 1]).to_parquet(str(tmp_path / "train-0.parquet"))
+    rows([0, 1]).to_parquet(str(tmp_path / "train-1.parquet"))
+    whole = (tmp_path / "train-1.parquet").read_bytes()
+    (tmp_path / "train-1.parquet").write_bytes(whole[:kept])
+    with pytest.raises(UsageError, match=r"train-1\.parquet is not a readable parquet file"):
+        open_source(str(tmp_path), "train")

@@ -1,5 +1,7 @@
 """Image folders: layouts, classes that agree over splits, and every way in which a folder is not what it should be."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,27 @@ def test_class_folders_without_splits(tmp_path: Path) -> None:
     text = r"no split folders.*no split 'test'; lay it out as .*/train/<class>/ and .*, or ask for 'train' to get all"
     with pytest.raises(UsageError, match=text):
         open_source(str(tmp_path), "test")
+
+
+def test_links_that_lead_nowhere_else_and_folders_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "cat", "x.png")
+    (tmp_path / "cat" / "again").symlink_to(tmp_path / "cat", target_is_directory=True)
+    with pytest.raises(UsageError, match=r"cat/again is a link to a folder that it lies in; remove it"):
+        open_source(str(tmp_path), "train")
+    (tmp_path / "cat" / "again").unlink()
+    (tmp_path / "dog").symlink_to(tmp_path / "dog")
+    with pytest.raises(UsageError, match=r"cannot follow .*/dog: Too many levels of symbolic links"):
+        open_source(str(tmp_path), "train")
+    (tmp_path / "dog").unlink()
+
+    def denied(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(UsageError, match=f"cannot read the folder {tmp_path}: Permission denied"):
+        open_source(str(tmp_path), "train")
 
 
 @pytest.mark.parametrize("held_out", ["test", "val", "valid", "validation"])

@@ -1,5 +1,7 @@
 """The contact sheet shows the originals and, beside them, the very views that training draws."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -75,8 +77,18 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_where_a_sheet_cannot_be_written(tmp_path: Path) -> None:
-    for name in ("nowhere/sheet.png", "sheet.xyz"):
-        with pytest.raises(
-            UsageError, match=r"cannot write .*sheet.*; give a \.png or \.jpg file in a folder that exists"
-        ):
-            save_sheet(Image.new("RGB", (4, 4)), tmp_path / name)
+    sheet = Image.new("RGB", (4, 4))
+    with pytest.raises(UsageError, match=r"the folder .*nowhere does not exist"):
+        save_sheet(sheet, tmp_path / "nowhere" / "sheet.png")
+    with pytest.raises(UsageError, match=r"sheet\.xyz does not end as a picture does; give a \.png or \.jpg file"):
+        save_sheet(sheet, tmp_path / "sheet.xyz")
+
+
+def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(UsageError, match=r"cannot write .*sheet\.png: No space left on device"):
+        save_sheet(Image.new("RGB", (4, 4)), tmp_path / "sheet.png")
+    assert list(tmp_path.iterdir()) == []

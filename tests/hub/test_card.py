@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from conftest import make_release
 from huggingface_hub import ModelCard
 
+from ssl_hub.codec import parse_assignments
+from ssl_hub.errors import UsageError
 from ssl_hub.hub import card
 from ssl_hub.hub.card_sections import command
 from ssl_hub.model.files import CONFIG, RECIPE
@@ -68,6 +71,27 @@ def test_a_path_of_somebodys_disk_is_not_published(run):
     assert "/home/ann" not in text and "photos" in text
 
 
+def test_what_float32_adds_to_a_number_is_not_shown(run):
+    settings = {"holdout_top1": 64.5999984741211}
+    append_results(
+        run, [Result(metric="top5", value=64.5999984741211, dataset="d", split="test", protocol="x", settings=settings)]
+    )
+    text = card.release_card(run)
+    assert "64.59999" not in text and "holdout_top1: 64.6" in text and "value: 64.6\n" in text
+
+
+def test_the_command_on_a_card_is_one_that_a_shell_reads_as_it_is_meant(run):
+    recipe = get_recipe("directpred-digits", **{"views.mean": [0.1, 0.2, 0.3], "optim.name": "lars"})
+    *_, optimiser, mean = shlex.split(command(recipe))
+    assert get_recipe("directpred-digits", **parse_assignments([optimiser, mean])) == recipe
+
+
+def test_cards_go_to_a_folder_or_it_is_said_why_not(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot make the folder .*file"):
+        card.write_cards(tmp_path / "file")
+
+
 def test_text_of_others_is_shown_and_does_nothing(run):
     config, recipe = (json.loads((run / name).read_text()) for name in (CONFIG, RECIPE))
     config["ssl_hub"] |= {"licence": HOSTILE, "imported_from": {"source": HOSTILE, "file": HOSTILE}}
@@ -93,7 +117,7 @@ def test_text_of_others_is_shown_and_does_nothing(run):
         text = card.release_card(run, "ann/digits")
         _, _, body = text.split("---\n", 2)
         prose = "".join(body.split("```")[::2])  # what is outside code blocks, of which there are no more than usual
-        assert body.count("```") == (8 if imported else 10)
+        assert body.count("```") == (6 if imported else 10)
         spans = "".join(prose.replace("\\`", "").split("`")[::2])
         assert "<" not in spans and not re.search(r"(?<!\\)\]\(", spans) and "\n# owned" not in text
         assert all(line.count("|") == line.count("\\|") or line.startswith("|") for line in spans.splitlines())

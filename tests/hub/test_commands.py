@@ -49,7 +49,8 @@ def test_remove_asks(stored, monkeypatch, answer, kept):
 def test_push_dry_and_real(hub, stored, capsys):
     assert main(["push", "mine", "ann/digits", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "1.29 MB  model.safetensors" in shown and "# digits" in shown and hub.log == []
+    assert "  1.3 MB  model.safetensors" in shown and "# digits" in shown and hub.log == []
+    assert shown.endswith("every check passed; nothing was sent to ann/digits (--dry-run)\n")
     assert main(["push", "mine", "ann/digits"]) == 0
     assert "published and loaded back: ann/digits at " in capsys.readouterr().out
     assert main(["push", "mine", "ann/digits"]) == 0
@@ -61,5 +62,10 @@ def test_card_of_a_run_of_a_recipe_and_of_all(stored, tmp_path, capsys):
     assert "90.80" in capsys.readouterr().out
     assert main(["card", "byol-r50-60ep", "--out", str(tmp_path / "card.md")]) == 0
     assert "Not trained here" in (tmp_path / "card.md").read_text()
+    assert capsys.readouterr() == (f"{tmp_path / 'card.md'}\n", "")
+    stored.rename(stored.with_name("byol-r50-60ep-train.epochs-5"))
+    assert main(["card", "byol-r50-60ep", "--out", str(tmp_path / "missing" / "card.md")]) == 2
+    assert "the store has runs of it too: byol-r50-60ep-train.epochs-5" in (said := capsys.readouterr().err)
+    assert f"cannot write {tmp_path / 'missing' / 'card.md'}: No such file or directory" in said
     for arguments in ([], ["--all"], ["mine", "--all", "--out", "x"]):
         assert main(["card", *arguments]) == 2

@@ -6,6 +6,7 @@ import json
 import pytest
 import timm
 import torch
+from huggingface_hub import ModelCard
 from torch import nn
 from torchvision.models import resnet18
 
@@ -14,6 +15,7 @@ from ssl_hub.cli import main
 from ssl_hub.commands import imports
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
+from ssl_hub.hub.card import release_card
 from ssl_hub.hub.importers.backbone import find_backbone
 from ssl_hub.hub.importers.checkpoint import bare_name
 from ssl_hub.hub.importers.importing import import_checkpoint
@@ -39,6 +41,14 @@ def small_backbone():
 
 def about(folder):
     return json.loads((folder / "config.json").read_text())["ssl_hub"]
+
+
+def test_a_classifier_of_labels_is_told_of(file):
+    torch.save(others.torchvision().content, file)
+    with pytest.warns(
+        UserWarning, match=r"looks supervised: 'fc\.weight' \(1000, 128\) is a classifier; it is left out"
+    ):
+        import_checkpoint(file, others.STL10)
 
 
 def test_every_source_is_tried_and_named_by_the_command():
@@ -105,6 +115,7 @@ def test_release_says_what_it_was_made_of_and_under_which_licence(file):
         "file": "checkpoint.pt",
         "sha256": "",
         "branch": "online",
+        "method": "simsiam",
     }
     assert said["stem"] == {"kernel": 7, "stride": 2, "padding": 3, "max_pool": True}
     assert said["decided_by"] == {"stem": "source", "normalisation": "source"}
@@ -112,6 +123,22 @@ def test_release_says_what_it_was_made_of_and_under_which_licence(file):
     assert recipe.summary.startswith("Imported from simsiam, not trained here: ")
     assert recipe.expected == ()
     assert not (store.home() / "theirs" / "results.json").exists()
+
+
+@pytest.mark.parametrize(("write", "method"), [(others.torchvision, None), (others.simsiam, "simsiam")])
+@pytest.mark.filterwarnings("ignore:.*looks supervised")
+def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_no_more(file, write, method):
+    written = write()
+    torch.save(written.content, file)
+    import_checkpoint(file, written.recipe, name="theirs")
+    text = release_card(store.home() / "theirs")
+    data = ModelCard(text).data
+    assert data.datasets is None
+    assert data.tags == ["ssl_hub", "timm", *(["self-supervised-learning", method] if method else [])]
+    assert ("training is not known to ssl_hub" in text or "how it was trained is not known" in text) == (method is None)
+    for claim in ("without labels", "| part |", "0.996", "jxie/stl10", "Reported by the paper"):
+        assert claim not in text
+    assert ("chen2021exploring" in text) == (method == "simsiam") and "tian2021" not in text
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from torchvision.models import resnet18, resnet34
+from torchvision.models import resnet18, resnet34, resnet50
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
@@ -148,10 +148,16 @@ def test_same_name_for_two_tensors_is_an_error(file):
         read_checkpoint(file)
 
 
+def test_a_larger_resnet_is_recognised(file):
+    torch.save(resnet50().state_dict(), file)
+    with pytest.raises(UsageError, match="this looks like resnet50, and the recipe's backbone is resnet18"):
+        import_checkpoint(file, "byol-r18-stl10-100ep", overrides={"backbone.name": "resnet18"})
+
+
 def test_source_named_wrongly_or_unknown(file):
     torch.save(others.torchvision().content, file)
-    with pytest.raises(UsageError, match="unknown source 'simsam'; did you mean 'simsiam'?"):
-        import_checkpoint(file, others.STL10, source="simsam")
+    with pytest.raises(UsageError, match="unknown source 'torchvision'; it is one of simsiam, .*are 'plain'"):
+        import_checkpoint(file, others.STL10, source="torchvision")
     with pytest.raises(UsageError, match="which is 'teacher', expected 'online' or 'target'"):
         import_checkpoint(file, others.STL10, which="teacher")
     assert detect({"encoder.conv1.weight": torch.zeros(1)}, where="file").name == "plain"

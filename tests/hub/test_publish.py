@@ -13,7 +13,7 @@ from hub_server import FOREVER, TOKEN
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.publish import push
 from ssl_hub.hub.store import home, load
-from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE, record
+from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE, record, seal
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_tensors, write_tensors
 
@@ -45,7 +45,7 @@ def test_a_changed_run_replaces_its_own_files_and_leaves_others(hub, run):
     hub.repos[NAME].commit("main", {**hub.main(NAME), "LICENSE": b"mine", "extra/heads.json": b"{}"})
     (run / "heads" / "pets.safetensors").unlink()
     (run / "heads" / "pets.json").unlink()
-    record(run)
+    seal(run)
     assert push(run, NAME).new
     assert published(hub) == RELEASE | {"README.md", "LICENSE", "extra/heads.json"}
 
@@ -153,10 +153,23 @@ def test_collapsed_features_are_published_on_request_alone_and_the_card_says_so(
     assert "**Collapsed.**" in push(tmp_path, NAME, allow_collapsed=True).card
 
 
-@pytest.mark.parametrize("name", ["digits", "a/b/c", "ann/di gits", "../digits", "ann/..", "https://x/y"])
+@pytest.mark.parametrize("name", ["digits", "a/b/c", "ann/di gits", "../x", "ann/..", "https://x/y", "ann/x@v", None])
 def test_a_name_that_is_none_is_refused(hub, run, name):
-    with pytest.raises(UsageError, match="expected hf-hub:OWNER/NAME"):
+    with pytest.raises(UsageError, match="expected OWNER/NAME"):
         push(run, name)
+    assert hub.log == []
+
+
+def test_an_empty_revision_is_no_branch(hub, run):
+    with pytest.raises(UsageError, match="revision is '', expected the name of a branch"):
+        push(run, NAME, revision="")
+    assert hub.log == []
+
+
+def test_a_log_that_is_none_is_named(hub, run):
+    (run / "metrics.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"metrics\.jsonl is no training log"):
+        push(run, NAME)
     assert hub.log == []
 
 

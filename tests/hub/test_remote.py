@@ -106,6 +106,13 @@ def test_where_says_what_the_hub_has_and_fetches_nothing(published):
     assert not place.found and "there is none of that name" in place.state
 
 
+def test_a_home_of_the_client_that_is_no_folder_is_one_line(hub, monkeypatch):
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/dev/null/token")
+    monkeypatch.delenv("HF_TOKEN")
+    (place,) = store.where("hf-hub:ann/digits")
+    assert not place.found and "cannot write to /dev/null/token (Not a directory)" in place.state
+
+
 @pytest.mark.parametrize(
     "name", ["hf-hub:digits", "hf-hub:ann/digits@", "hf-hub:../x/y", "hf-hub:a/..", "hf-hub:a/b c"]
 )

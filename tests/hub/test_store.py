@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model.probe_head import ProbeHead
@@ -88,11 +89,13 @@ def test_target_branch_differs_once_it_has_been_trained_apart(released):
             " directpred-r50-300ep`; nearest that is here: '(byol|directpred)-digits'. Looked in: .*store .*: not"
             " there; bundled .*: not there; hub: not asked: .SSL_HUB_ORG names no owner",
         ),
-        ("byol-digit", "no release 'byol-digit' is published or here; did you mean 'byol-digits'"),
-        ("./nowhere", "no release folder at './nowhere'"),
-        ("ann/digits", "no release folder at 'ann/digits'.*a repository of the Hub is written hf-hub:ann/digits"),
+        ("byol-digit", r"no release 'byol-digit' is published or here; did you mean 'byol-digits'\? Looked in"),
+        ("./nowhere", r"no folder './nowhere'; is the path right\?$"),
+        ("ann/digits", "no folder 'ann/digits'; a repository of the Hub is written hf-hub:ann/digits$"),
         ("a b", "no folder 'a b', and it is no release name"),
-        ("../../no-such", "no release folder at"),
+        ("../../no-such", "no folder '../../no-such'"),
+        ("~nosuchuser/x", "no user nosuchuser for '~nosuchuser/x'"),
+        (None, "got None, expected the name of a release or the path of its folder"),
     ],
 )
 def test_what_is_not_there_is_said_with_the_way_to_get_it(released, name, message):
@@ -101,15 +104,31 @@ def test_what_is_not_there_is_said_with_the_way_to_get_it(released, name, messag
 
 
 def test_folder_without_release_and_conflicting_arguments(released, tmp_path):
-    with pytest.raises(UsageError, match=r"has no config\.json: no release"):
+    with pytest.raises(UsageError, match=r"has no config\.json, so it is no release; is the path that of"):
         store.load(tmp_path)
     with pytest.raises(UsageError, match="give one of them"):
         store.load(released, head="digits", num_classes=3)
-    with pytest.raises(UsageError, match="num_classes is 0"):
-        store.load(released, num_classes=0)
+    for count in (0, "3", 2.5, True):
+        with pytest.raises(UsageError, match=f"num_classes is {count!r}, expected a whole number from 1"):
+            store.load(released, num_classes=count)
+    with pytest.raises(UsageError, match="head is 3, expected the name of the data"):
+        store.load(released, head=3)
     (released / MODEL).unlink()
     with pytest.raises(UsageError, match=r"model\.safetensors is missing"):
         store.load(released)
+
+
+def test_a_run_beside_is_the_hint_where_a_path_is_mistyped(released, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(released, tmp_path / "runs" / "flat-2")
+    with pytest.raises(UsageError, match=r"^no folder 'runs/flat'; did you mean 'flat-2'\?$"):
+        store.load("runs/flat")
+
+
+def test_a_store_of_no_user_is_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("SSL_HUB_HOME", "~nosuchuser/x")
+    assert main(["list"]) == 2
+    assert "no user nosuchuser" in capsys.readouterr().err
 
 
 def test_the_order_is_folder_store_bundled(released, tmp_path, monkeypatch):

@@ -11,12 +11,37 @@ import torch
 from safetensors.torch import save
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import eval_transform
+from ssl_hub.evaluate.model import eval_transform, knn, linear_probe
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.store import load, resolve
 from ssl_hub.hub.verify import verify
-from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, seal
-from ssl_hub.model.release import read_tensors, write_tensors
+from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE, seal
+from ssl_hub.model.release import read_recipe, read_tensors, write_tensors
+
+
+def test_a_newer_recipe_is_said_to_be_one_and_the_weights_still_load(run):
+    written = json.loads((run / RECIPE).read_text())
+    written["recipe"]["optim"]["lookahead"] = 3
+    (run / RECIPE).write_text(json.dumps(written))
+    with pytest.raises(UsageError, match=r"recipe\.json was written by a newer ssl_hub; upgrade .*optim\.lookahead"):
+        read_recipe(run)
+    with pytest.warns(UserWarning, match="written by a newer ssl_hub"):
+        assert load(run)(torch.rand(1, 3, 32, 32)).shape == (1, 128)
+
+
+@pytest.mark.parametrize("measure", [knn, linear_probe])
+@pytest.mark.parametrize(("name", "said"), [(MODEL, "is not the file"), (RESULTS_FILE, "must hold"), (HASHES, "no ")])
+def test_nothing_is_measured_where_it_could_not_be_kept_nor_certified(run, monkeypatch, measure, name, said):
+    monkeypatch.setattr("ssl_hub.evaluate.model.extract", None)
+    if name == MODEL:
+        damaged = bytearray((run / MODEL).read_bytes())
+        damaged[-1] ^= 1
+        (run / MODEL).write_bytes(damaged)
+    else:
+        (run / name).unlink()
+        (run / name).mkdir()
+    with pytest.raises(UsageError, match=said):
+        measure(run)
 
 
 class Payload:

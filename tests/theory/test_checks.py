@@ -50,6 +50,13 @@ def test_every_row_is_printed_with_numbers(report):
     assert "Lemma 1      holds" in text and "(bound 1.0e-11)" in text
 
 
+def test_a_row_without_an_assumption_fails_as_it_should(report):
+    results, text = report
+    assert {r.statement for r in results if r.dropped} == EXCEPTIONS - {"the printed Sigma^s = Sigma^x"}
+    assert "fails without: one eta for both networks, as it should\n" in text
+    assert text.count("does not hold") == 1
+
+
 def test_silent_when_asked(capsys):
     observations.observation_2()
     assert capsys.readouterr().out == ""

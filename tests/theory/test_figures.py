@@ -107,7 +107,7 @@ def test_drawn_figure_is_not_clipped(name, tmp_path):
         "A-B-supp": {"t_end": 20.0, "samples": 10},
         "verify-eigen-alignment": {"t_end": 5.0, "samples": 10},
     }
-    path = figures.draw(name, tmp_path / "new" / f"{name}.png", **fast.get(name, {}))
+    path = figures.draw(name, tmp_path / f"{name}.png", **fast.get(name, {}))
     pixels = np.asarray(Image.open(path).convert("L"))
     assert pixels.shape[1] == 1400
     border = np.concatenate([pixels[:2].ravel(), pixels[-2:].ravel(), pixels[:, :2].ravel(), pixels[:, -2:].ravel()])

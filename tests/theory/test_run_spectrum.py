@@ -1,5 +1,8 @@
 """The spectrum figure of a real run's log."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,6 +30,19 @@ def test_figure_is_drawn_with_and_without_a_predictor_matrix(tmp_path, with_matr
     assert (pixels < 200).sum() > 2000  # something is drawn
     border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
     assert (border > 250).all()  # and nothing is clipped
+
+
+def test_no_folder_is_made_and_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="the folder .*new does not exist"):
+        draw_run(records(with_matrix=True), tmp_path / "new" / "s.png", name="a-run")
+
+    def full_disk(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(UsageError, match=r"cannot write .*s\.png: No space left on device"):
+        draw_run(records(with_matrix=True), tmp_path / "s.png", name="a-run")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_too_few_spectra_and_wrong_formats_are_said(tmp_path):

@@ -15,6 +15,14 @@ from ssl_hub.hub.importers.checkpoint import Tensors, under
 # What may sit under the backbone's own prefix without being part of it.
 BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.")
 STAGE = re.compile(r"(.*\.)?(\d+)\.0\.conv1\.weight")
+CLASSIFIER = re.compile(r"(.*\.)?(fc|head|head\.fc|classifier)\.weight")
+RESNETS: dict[tuple[tuple[int, ...], bool], str] = {  # blocks of each stage, and whether they are bottlenecks
+    ((2, 2, 2, 2), False): "resnet18",
+    ((3, 4, 6, 3), False): "resnet34",
+    ((3, 4, 6, 3), True): "resnet50",
+    ((3, 4, 23, 3), True): "resnet101",
+    ((3, 8, 36, 3), True): "resnet152",
+}
 LETTERED = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
 
 
@@ -78,6 +86,21 @@ def lettered(tensors: Tensors, *, architecture: str, where: str) -> Tensors:
             for name, tensor in tensors.items()
         }
     return tensors
+
+
+def resnet_of(tensors: Mapping[str, Tensor]) -> str | None:
+    """Which ResNet the tensors of a backbone, under timm's names, count as; None for another kind of model."""
+    places = [match.groups() for name in tensors if (match := re.match(r"layer([1-4])\.(\d+)\.conv1\.", name))]
+    blocks = Counter(stage for stage, _ in set(places))
+    return RESNETS.get((tuple(blocks[stage] for stage in "1234"), "layer1.0.conv3.weight" in tensors))
+
+
+def classifier_of(tensors: Tensors) -> str | None:
+    """The name and shape of a linear classifier among the tensors; a projector has more than one layer."""
+    for name, tensor in tensors.items():
+        if CLASSIFIER.fullmatch(name) and tensor.ndim == 2:
+            return f"{name!r} {tuple(tensor.shape)}"
+    return None
 
 
 def _below(tensors: Tensors, prefix: str, own: Mapping[str, Tensor]) -> Tensors:

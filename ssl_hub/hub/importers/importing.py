@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -13,14 +14,15 @@ from typing import Any
 
 from torch import nn
 
+from ssl_hub.atomic import expanded
 from ssl_hub.codec import apply_overrides
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.hub.importers.backbone import find_backbone
+from ssl_hub.hub.importers.backbone import classifier_of, find_backbone, resnet_of
 from ssl_hub.hub.importers.checkpoint import Tensors, read_checkpoint
 from ssl_hub.hub.importers.heads import fit, fit_predictor
-from ssl_hub.hub.importers.sources import SOURCES, Parts, Source, detect, plain
+from ssl_hub.hub.importers.sources import PLAIN, SOURCES, Parts, Source, detect, plain
 from ssl_hub.hub.importers.stem import Stem, settled_stem, stem_of
 from ssl_hub.model import backbones, files, release
 from ssl_hub.model.parts import part_options
@@ -36,7 +38,7 @@ class Imported:
     """What an import made of a file; config.json and recipe.json say the same."""
 
     folder: Path
-    imported_from: dict[str, str]  # source, file, sha256, branch
+    imported_from: dict[str, str]  # source, file, sha256, branch; method, where the source implies it
     licence: str
     stem: Stem | None  # None for models that do not begin as a ResNet does
     recipe: Recipe
@@ -89,12 +91,17 @@ def import_checkpoint(
             fit, with counts, first names and shapes; another stem, naming both; no such branch; NaN; or a release of
             that name that is there already. The store is as it was then.
     """
-    path, settings = Path(file).expanduser(), dict(overrides or {})
+    path, settings = expanded(file), dict(overrides or {})
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
     chosen = as_modified(apply_overrides(registered, settings, part_options))
     if which not in release.BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
-    folder = _free_folder(name or run_name(chosen), store.home() if to is None else Path(to).expanduser())
+    folder = _free_folder(name or run_name(chosen), store.home() if to is None else expanded(to))
+    if source != AUTO and source not in SOURCES:
+        raise UsageError(
+            f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
+            f" weights, and any backbone without a project, are {PLAIN!r}"
+        )
     known = None if source == AUTO else SOURCES[source]
 
     tensors = read_checkpoint(path)
@@ -103,13 +110,27 @@ def import_checkpoint(
     parts = _branch(tensors, origin, which, where)
     siamese = build(chosen)
     stem, stem_by = _load_backbone(siamese, chosen, parts.backbone, origin, where)
+    if origin.name == PLAIN and (classifier := classifier_of(tensors)):
+        warnings.warn(
+            f"{path} looks supervised: {classifier} is a classifier; it is left out, and the rest was probably trained"
+            " with labels",
+            stacklevel=2,
+        )
     chosen, normalisation_by = _normalised(chosen, origin, settings)
     method, left_out = _method(siamese, chosen, parts, where)
 
-    summary = f"Imported from {origin.name}, not trained here: {chosen.summary}"
+    method_of = {} if origin.method is None else {"method": origin.method}
+    training = f"trained by {origin.method}" if origin.method else "how it was trained is not known to ssl_hub"
+    summary = f"Imported from {origin.name}, not trained here: {chosen.backbone.name}, {training}"
     imported = Imported(
         folder=folder,
-        imported_from={"source": origin.name, "file": path.name, "sha256": files.sha256(path), "branch": which},
+        imported_from={
+            "source": origin.name,
+            "file": path.name,
+            "sha256": files.sha256(path),
+            "branch": which,
+            **method_of,
+        },
         licence=licence or origin.licence,
         stem=stem,
         recipe=replace(chosen, summary=summary, expected=()),
@@ -170,8 +191,14 @@ def _load_backbone(
     """Put the checkpoint's weights into the model: all fit, or a UsageError. Its stem, and who decided it."""
     model, architecture = siamese.encoder.backbone, recipe.backbone.name
     found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
-    stem = settled_stem(found, model, origin.small_stem, architecture=architecture, where=where)
-    release.load_strictly(model, found, where=where)
+    try:
+        stem = settled_stem(found, model, origin.small_stem, architecture=architecture, where=where)
+        release.load_strictly(model, found, where=where)
+    except UsageError as error:
+        looks = resnet_of(found)
+        if looks in (None, resnet_of(model.state_dict())):
+            raise
+        raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
     release.check_finite(where, found)
     return stem
 

@@ -2,7 +2,7 @@
 
 Each function was written from the names that the project's code gives its modules. A source's facts are the marks by
 which its files are known, the licence of its weights or, where it publishes none, of the code, what its 3x3 stems do,
-and the normalisation of its images by data set (``*``: all).
+the normalisation of its images by data set (``*``: all), and the method, where its code trains no other.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 RAW: Normalisation = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 IMAGENET_1K, STL10, CIFAR10 = "ILSVRC/imagenet-1k", "jxie/stl10", "uoft-cs/cifar10"  # as recipes name them
 UNKNOWN = "unknown"
+PLAIN = "plain"  # the source of weights that no project is known to have written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class Source:
     licence: str
     small_stem: Stem | None
     normalisation: Mapping[str, Normalisation]
+    method: str | None  # what its code trains, where that is one method alone
 
     def knows(self, tensors: Tensors) -> bool:
         return bool(self.marks) and all(any(re.match(mark, name) for name in tensors) for mark in self.marks)
@@ -64,6 +66,7 @@ def source(
     licence: str,
     small_stem: Stem | None = None,
     normalisation: Mapping[str, Normalisation] | None = None,
+    method: str | None = None,
 ) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
     """Register the function that follows; see the module's docstring for the facts."""
 
@@ -75,6 +78,7 @@ def source(
             licence=licence,
             small_stem=small_stem,
             normalisation=normalisation or {},
+            method=method,
         )
         SOURCES.add(name, facts)
         return split
@@ -87,10 +91,17 @@ def detect(tensors: Tensors, *, where: str) -> Source:
     known = [SOURCES[name] for name in SOURCES.names() if SOURCES[name].knows(tensors)]
     if len(known) > 1:
         raise UsageError(f"{where} could be from {' or '.join(s.name for s in known)}; say which (SOURCE)")
-    return known[0] if known else SOURCES["plain"]
+    return known[0] if known else SOURCES[PLAIN]
 
 
-@source("simsiam", r"encoder\.fc\.0\.", r"predictor\.0\.", licence="CC-BY-NC-4.0", normalisation={"*": IMAGENET})
+@source(
+    "simsiam",
+    r"encoder\.fc\.0\.",
+    r"predictor\.0\.",
+    licence="CC-BY-NC-4.0",
+    normalisation={"*": IMAGENET},
+    method="simsiam",
+)
 def simsiam(tensors: Tensors) -> Parts:
     """facebookresearch/simsiam: the projector takes the place of the ResNet's classifier."""
     return Parts(
@@ -194,7 +205,13 @@ def luckmatters(tensors: Tensors) -> Parts:
     )
 
 
-@source("pytorch-byol", r"online_network_state_dict\.encoder\.0\.", licence="MIT", normalisation={"*": RAW})
+@source(
+    "pytorch-byol",
+    r"online_network_state_dict\.encoder\.0\.",
+    licence="MIT",
+    normalisation={"*": RAW},
+    method="byol",
+)
 def pytorch_byol(tensors: Tensors) -> Parts:
     """sthalles/PyTorch-BYOL, which luckmatters grew from: a numbered encoder, and no predictor in the file."""
     online, target = "online_network_state_dict.", "target_network_state_dict."
@@ -207,7 +224,12 @@ def pytorch_byol(tensors: Tensors) -> Parts:
 
 
 @source(
-    "byol-pytorch", r"online_encoder\.net\.", r"online_predictor\.0\.", licence="MIT", normalisation={"*": IMAGENET}
+    "byol-pytorch",
+    r"online_encoder\.net\.",
+    r"online_predictor\.0\.",
+    licence="MIT",
+    normalisation={"*": IMAGENET},
+    method="byol",
 )
 def byol_pytorch(tensors: Tensors) -> Parts:
     """lucidrains/byol-pytorch. Its trainer saves the bare network; that is ``plain``."""
@@ -235,7 +257,7 @@ def vissl(tensors: Tensors) -> Parts:
 TARGET_WORDS = re.compile(r"(^|[._])(target|teacher|momentum|ema|encoder_k)([._]|$)")
 
 
-@source("plain", licence=UNKNOWN)
+@source(PLAIN, licence=UNKNOWN)
 def plain(tensors: Tensors) -> Parts:
     """torchvision, timm, or any backbone under any prefix; a target is what has a word for it in its name."""
     online = {name: tensor for name, tensor in tensors.items() if not TARGET_WORDS.search(name)}

@@ -171,9 +171,11 @@ def test_in_a_real_terminal_it_is_live_and_control_c_ends_it(run):
     (run / "metrics.jsonl").write_text(lines[0])
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    # The child makes the pseudo-terminal its own, so that Ctrl-C typed there reaches it as from a keyboard.
+    # The child makes the pseudo-terminal its own, so that Ctrl-C typed there reaches it as from a keyboard; and it
+    # listens, which it would not where these tests run in the background of a shell.
     code = (
-        "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from ssl_hub.cli import main;"
+        "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+        "signal.signal(signal.SIGINT, signal.default_int_handler); from ssl_hub.cli import main;"
         f"sys.exit(main(['watch', {str(run)!r}]))"
     )
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}

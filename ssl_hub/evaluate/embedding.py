@@ -12,7 +12,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import nn
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.config import Data
 from ssl_hub.data.decoding import decode
 from ssl_hub.data.sources import Source, open_source
@@ -62,7 +62,7 @@ def embed(
     path = expanded(out)
     if path.suffix != ".parquet":
         raise UsageError(f"features go to a parquet file, got {path.name!r}; name it {path.stem or 'features'}.parquet")
-    _refuse_missing_folder(path)
+    refuse_missing_folder(path)
     subject = open_model(model)
     source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
     features = features_of(subject, source, batch_size=batch_size, workers=workers)
@@ -99,7 +99,7 @@ def similar(
         raise UsageError(f"k is {k}, expected at least 1 neighbour")
     query = image if isinstance(image, Image.Image) else decode(image, str(image))
     if out is not None:
-        _refuse_missing_folder(expanded(out))
+        refuse_missing_folder(expanded(out))
         if Path(out).suffix.lower() not in Image.registered_extensions():
             raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
     subject = open_model(model)
@@ -199,11 +199,6 @@ def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
 def _caption(neighbour: Neighbour) -> str:
     name = " ".join((neighbour.label if neighbour.label is not None else neighbour.id).split())
     return f"{name}\n{neighbour.similarity:.3f}"
-
-
-def _refuse_missing_folder(path: Path) -> None:
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder {path.parent} does not exist; create it, or choose another place for {path.name}")
 
 
 def _parquet_writer(source: Source, features: Features) -> Callable[[Path], None]:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.model.health import THRESHOLDS
 from ssl_hub.model.results import installed_versions
@@ -72,8 +72,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path, *, data: str | Non
     path = expanded(out)
     if path.suffix not in (".html", ".htm"):
         raise UsageError(f"a report is an HTML file, got {path.name!r}; name it {path.stem or 'report'}.html")
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder {path.parent} does not exist; create it, or choose another place for {path.name}")
+    refuse_missing_folder(path)
     if not runs:
         raise UsageError("a report needs at least one run: a folder, or a name in the store")
     story = Story(read_records(runs), data)

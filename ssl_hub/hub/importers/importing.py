@@ -15,7 +15,6 @@ from typing import Any
 from torch import nn
 
 from ssl_hub.atomic import expanded
-from ssl_hub.codec import apply_overrides
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
@@ -25,7 +24,7 @@ from ssl_hub.hub.importers.heads import fit, fit_predictor
 from ssl_hub.hub.importers.sources import PLAIN, SOURCES, Parts, Source, detect, plain
 from ssl_hub.hub.importers.stem import Stem, settled_stem, stem_of
 from ssl_hub.model import backbones, files, release
-from ssl_hub.model.parts import part_options
+from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.zoo import as_modified, get_recipe, run_name
@@ -93,7 +92,7 @@ def import_checkpoint(
     """
     path, settings = expanded(file), dict(overrides or {})
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
-    chosen = as_modified(apply_overrides(registered, settings, part_options))
+    chosen = as_modified(with_overrides(registered, settings))
     if which not in release.BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     folder = _free_folder(name or run_name(chosen), store.home() if to is None else expanded(to))

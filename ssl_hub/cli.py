@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 
 from ssl_hub import __version__
-from ssl_hub.commands import register_all, speaks
+from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
+from ssl_hub.processes import speaks
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
@@ -39,8 +40,11 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
     return guarded(lambda: arguments.run(arguments))
 
 
-def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse, with ``key=value`` and the recipe anywhere among the options; argparse alone does not find them."""
+    # argparse would take a recipe that follows --resume for its value.
+    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    argv = [f"{word}=yes" if word == "--resume" and after not in RESUME else word for word, after in pairs]
     arguments, rest = parser.parse_known_args(argv)
     if rest and (any(word.startswith("-") for word in rest) or not hasattr(arguments, "overrides")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

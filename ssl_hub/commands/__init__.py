@@ -6,10 +6,9 @@ A command is a function in a file of this folder that takes the parsed arguments
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 from argparse import ArgumentParser
-from typing import Protocol
+from typing import Literal, Protocol
 
 
 class Subparsers(Protocol):
@@ -28,6 +27,17 @@ def register_all(subparsers: Subparsers) -> None:
         importlib.import_module(f"{__name__}.{name}").register(subparsers)
 
 
-def speaks() -> bool:
-    """Whether this process prints: the only one, or the first of several (a ``RANK`` left over says nothing alone)."""
-    return os.environ.get("WORLD_SIZE", "1") in ("", "1") or os.environ.get("RANK", "0") == "0"
+RESUME: dict[str, bool | Literal["auto"]] = {"no": False, "yes": True, "auto": "auto"}
+
+
+def add_resume(parser: ArgumentParser) -> None:
+    """``--resume``, and ``--resume auto`` for schedulers."""
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        choices=list(RESUME),
+        const="yes",
+        default="no",
+        metavar="auto",
+        help="continue the run in that folder; auto: start it, continue it, or say that it is finished",
+    )

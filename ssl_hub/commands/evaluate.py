@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers, speaks
+from ssl_hub.commands import RESUME, Subparsers, add_resume
+from ssl_hub.processes import speaks
 
 if TYPE_CHECKING:
     from ssl_hub.model.results import Result
@@ -35,7 +36,7 @@ def register(commands: Subparsers) -> None:
     tune.add_argument("--train-list", metavar="FILE", help="text file that names the training images: 1 %% or 10 %%")
     tune.add_argument("--fraction", type=float, default=1.0, help="of each class's training images (default 1)")
     tune.add_argument("--output", help="folder (default: in the store, named after the model and the data)")
-    tune.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    add_resume(tune)
     tune.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     tune.set_defaults(run=_finetune)
 
@@ -100,7 +101,7 @@ def _finetune(arguments: Namespace) -> None:
         options["train_split"] = f"{options['train_split'] or 'train'}@{arguments.train_list}"
     folder, results = finetune(
         arguments.model, arguments.data, output=arguments.output, fraction=arguments.fraction,
-        resume=arguments.resume, overwrite=arguments.overwrite,
+        resume=RESUME[arguments.resume], overwrite=arguments.overwrite,
         overrides=parse_assignments(arguments.overrides), show_progress=True, **options,
     )  # fmt: skip
     if speaks():

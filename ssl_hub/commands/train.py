@@ -6,7 +6,8 @@ import sys
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers, speaks
+from ssl_hub.commands import RESUME, Subparsers, add_resume
+from ssl_hub.processes import speaks
 from ssl_hub.zoo import DEMO
 
 
@@ -18,7 +19,7 @@ def register(commands: Subparsers) -> None:
     )
     parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
     parser.add_argument("--output", help="run folder (default: in the store, named after recipe and changes)")
-    parser.add_argument("--resume", action="store_true", help="continue the run in that folder")
+    add_resume(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     parser.add_argument("--checkpoint-minutes", type=float, metavar="M", help="also save every M minutes")
     parser.add_argument("--on-collapse", choices=["warn", "stop"], help="when features collapse (default: warn)")
@@ -44,7 +45,7 @@ def _train(arguments: Namespace) -> None:
         name,
         data=arguments.data,
         output=arguments.output,
-        resume=arguments.resume,
+        resume=RESUME[arguments.resume],
         overwrite=arguments.overwrite,
         allow_change=arguments.allow_change,
         overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(assignments)},

@@ -58,6 +58,12 @@ class _Readable:
     def array(self, position: int) -> NDArray[np.uint8]:
         return self._from(position, self.source.array)
 
+    def encoded(self, position: int) -> bytes:
+        return self.source.encoded(position)
+
+    def file_paths(self) -> list[str] | None:
+        return self.source.paths()
+
     def _from(self, position: int, read: Callable[[int], T]) -> T:
         for step in range(len(self)):
             index = (position + step) % len(self)

@@ -42,6 +42,10 @@ class Column:
     def array(self, position: int) -> NDArray[np.uint8]:
         return decode_array(*self._encoded(position))
 
+    def encoded(self, position: int) -> bytes:
+        file, _ = self._encoded(position)
+        return file if isinstance(file, bytes) else Path(file).read_bytes()
+
     def _encoded(self, position: int) -> tuple[str | bytes, str]:
         """Bytes of a file or its path, and what to call it."""
         cell = self.rows[position][self.column]

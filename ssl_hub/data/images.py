@@ -46,9 +46,14 @@ class Files:
         path = self.root / str(self.paths[position])
         return decode_array(path, str(path))
 
+    def encoded(self, position: int) -> bytes:
+        return (self.root / str(self.paths[position])).read_bytes()
+
     def names(self) -> list[str]:
         """Each file's path below the root, with ``/``."""
         return [path.replace(os.sep, "/") for path in self.paths.tolist()]
+
+    file_paths = names
 
 
 class Pixels:
@@ -64,6 +69,9 @@ class Pixels:
 
     def __getitem__(self, position: int) -> Image.Image:
         return Image.fromarray(self.pixels[position])
+
+    def encoded(self, position: int) -> bytes:
+        return self.pixels[position].tobytes()
 
 
 class _Joined:
@@ -83,6 +91,19 @@ class _Joined:
     def array(self, position: int) -> NDArray[np.uint8]:
         part, inner = self.find(position)
         return part.array(inner)
+
+    def encoded(self, position: int) -> bytes:
+        part, inner = self.find(position)
+        return part.encoded(inner)
+
+    def file_paths(self) -> list[str] | None:
+        found: list[str] = []
+        for part in self.parts:
+            paths = part.paths()
+            if paths is None:
+                return None
+            found += [f"{part.split}/{path}" for path in paths]
+        return found
 
     def find(self, position: int) -> tuple[Source, int]:
         part = int(np.searchsorted(self.ends, position, side="right"))
@@ -137,6 +158,22 @@ class Source:
         images, position = self._images, self._position(index)
         array = getattr(images, "array", None)
         return np.array(images[position]) if array is None else array(position)
+
+    def encoded(self, index: int) -> bytes:
+        """Image ``index`` as it is stored: the bytes of its file, or of its pixels; empty where they cannot be read."""
+        images, position = self._images, self._position(index)
+        stored = getattr(images, "encoded", None)
+        try:
+            found: bytes = np.array(images[position]).tobytes() if stored is None else stored(position)
+        except (OSError, UsageError):
+            return b""
+        return found
+
+    def paths(self) -> list[str] | None:
+        """The files' paths below their root, in order; None where images are no files of their own."""
+        paths = getattr(self._images, "file_paths", None)
+        every: list[str] | None = None if paths is None else paths()
+        return every if every is None or self._positions is None else [every[i] for i in self._positions]
 
     def id(self, index: int) -> str:
         """What names image ``index`` in its data: the path of a file below its root, else its place in the split."""

@@ -33,6 +33,10 @@ class Shards(Protocol):
 
     def __len__(self) -> int: ...
 
+    def names(self) -> list[str]:
+        """What the shards are called, in their order; without the folder where they are files."""
+        ...
+
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         """The images of one shard from number ``start`` on."""
         ...
@@ -47,6 +51,9 @@ class TarShards:
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def names(self) -> list[str]:
+        return [Path(file).name for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number = self.files[shard], 0
@@ -82,6 +89,9 @@ class ParquetShards:
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def names(self) -> list[str]:
+        return [Path(file).name for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         from pyarrow import parquet
@@ -119,6 +129,9 @@ class HubShards:
 
     def __len__(self) -> int:
         return int(self.rows.num_shards)
+
+    def names(self) -> list[str]:
+        return [f"{self.where}, {len(self)} shards"]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         rows = self.rows.shard(num_shards=len(self), index=shard).skip(start)

@@ -18,6 +18,7 @@ from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
+from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.evaluate.features import extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
@@ -143,7 +144,7 @@ def knn(
     nearest.check_vote(k, temperature)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = _work(subject, extraction, accelerator, show_progress)
-    sources = sources_of(subject.recipe, data, extraction)
+    sources = sources_of(subject.recipe, data, extraction, accelerator)
     check_labels(*map(labels_of, sources))
     train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
     results = _marked(nearest.knn(train, test, k=k, temperature=temperature, device=work.device), subject)
@@ -182,7 +183,7 @@ def linear_probe(
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = _work(subject, extraction, accelerator, show_progress)
-    sources = sources_of(subject.recipe, data, extraction)
+    sources = sources_of(subject.recipe, data, extraction, accelerator)
     labels = [labels_of(source) for source in sources]
     check_labels(*labels)
     check_trainable(labels[0])
@@ -229,8 +230,10 @@ class Extraction:
 EXTRACTION = {"image_size": or_none(SIDE), "batch_size": COUNT, "workers": ZERO_OR_MORE, "seed": SEED}
 
 
-def sources_of(recipe: Recipe | None, data: str | None, extraction: Extraction) -> tuple[Source, Source]:
-    """The train and test split of ``data``, by default of what ``recipe`` trained on."""
+def sources_of(
+    recipe: Recipe | None, data: str | None, extraction: Extraction, accelerator: Accelerator | None = None
+) -> tuple[Source, Source]:
+    """The train and test split of ``data``, by default of what ``recipe`` trained on; the same on all processes."""
     own = None if recipe is None else recipe.data
     name = data or (own.name if own is not None else None)
     if name is None:
@@ -240,10 +243,10 @@ def sources_of(recipe: Recipe | None, data: str | None, extraction: Extraction) 
         "image_column": extraction.image_column or known.image_column,
         "label_column": extraction.label_column or known.label_column,
     }
-    train, test = (
-        open_source(name, split, **columns)
-        for split in (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
-    )
+    splits = (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
+    train, test = everywhere(accelerator, lambda: [open_source(name, split, **columns) for split in splits])
+    for source in (train, test):
+        same_data(accelerator, source)
     return train, test
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +32,7 @@ from ssl_hub.model.files import (
     sha256,
 )
 from ssl_hub.model.release import read_config, read_tensors
+from ssl_hub.processes import speaks
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi, ModelInfo
@@ -70,7 +70,7 @@ def push(
 
     Everything is checked before anything is sent, and the published files are fetched back by their commit and
     compared. An unchanged release makes no commit. Whatever interrupts it, the branch holds the whole release or what
-    it held before. On several processes (``$RANK``) the main one publishes alone.
+    it held before. On several processes the main one publishes alone.
 
     Args:
         run: a folder, or a name in the store.
@@ -92,7 +92,7 @@ def push(
     folder = local(run)
     staged = stage(folder, target, allow_collapsed=allow_collapsed)
     plan = Publication(target, {name: _size(content) for name, content in staged.items()}, _text(staged[CARD]))
-    if dry_run or os.environ.get("RANK", "0") != "0":
+    if dry_run or not speaks():
         return plan
     commit, new = _commit(target, staged, private=private)
     if new:

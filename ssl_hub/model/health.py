@@ -23,7 +23,10 @@ THRESHOLDS = (
 
 
 class Health(NamedTuple):
-    """The state of the features, ``collapsed``, ``narrow`` or ``healthy``, and the numbers that say so, in words."""
+    """The state of the features and the numbers that say so, in words.
+
+    ``collapsed``, ``narrow`` or ``healthy``; ``not finite`` where the last features were not.
+    """
 
     state: str
     numbers: str
@@ -33,13 +36,14 @@ class Health(NamedTuple):
 
 
 def is_low(std: float, healthy: float) -> bool:
-    """Whether a standard deviation of features is that of a point rather than of a sphere."""
-    return not math.isfinite(std) or std < COLLAPSE_SHARE * healthy
+    """Whether a finite standard deviation of features is that of a point rather than of a sphere."""
+    return std < COLLAPSE_SHARE * healthy
 
 
 def has_collapsed(readings: Sequence[dict[str, Any]]) -> bool:
-    """Whether the last readings of a training log are all low."""
-    last = [r for r in readings[-PATIENCE:] if "feature_std" in r and "healthy_std" in r]
+    """Whether the last readings of a training log are all low; those of features that were not finite do not count."""
+    told = [r for r in readings if "healthy_std" in r and _finite(r.get("feature_std")) is not None]
+    last = told[-PATIENCE:]
     return len(last) == PATIENCE and all(is_low(r["feature_std"], r["healthy_std"]) for r in last)
 
 
@@ -56,7 +60,7 @@ def health_of(readings: Sequence[dict[str, Any]], *, collapsed: bool = False) ->
     if collapsed or has_collapsed(readings):
         return Health("collapsed", ", ".join(numbers))
     if share is None:
-        return None
+        return Health("not finite", "the last features were not finite") if "feature_std" in last else None
     narrow = share < NARROW_SHARE or (rank is not None and rank < NARROW_RANK)
     return Health("narrow" if narrow else "healthy", ", ".join(numbers))
 

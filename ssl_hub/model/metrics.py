@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,15 @@ METRICS = "metrics.jsonl"
 class Metrics:
     """metrics.jsonl: one JSON object a line, flushed as it is written."""
 
-    def __init__(self, folder: Path, *, from_step: int) -> None:
-        """Open for appending; lines of later steps, which a resumed run will write again, are dropped first."""
+    def __init__(self, folder: Path, *, from_step: int, from_batch: int | None = None) -> None:
+        """Open for appending; lines of later steps, which a resumed run will write again, are dropped first.
+
+        Steps that were skipped leave lines of the same step: ``from_batch`` counts those too.
+        """
         path = folder / METRICS
         if path.exists():
-            kept = [line for line, record in _complete(path) if record["step"] <= from_step]
+            latest = (from_step, math.inf if from_batch is None else from_batch)
+            kept = [line for line, record in _complete(path) if (record["step"], record.get("batch", 0)) <= latest]
             replace_file(path, "".join(line + "\n" for line in kept).encode())
         self._file = path.open("a", encoding="utf-8")
 

@@ -59,6 +59,8 @@ class Siamese(nn.Module):
                 " expected predictor.kind=direct or optimal"
             )
         self.encoder, self.predictor, self.target, self.loss = encoder, predictor, target, loss
+        if loss.needs_set_predictor:  # no gradient reaches its weight, which is held from one refresh to the next
+            predictor.requires_grad_(False)
         target.start(encoder)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:

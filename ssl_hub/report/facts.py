@@ -16,7 +16,7 @@ from ssl_hub.report.record import Record, finite
 from ssl_hub.report.story import Story, missing_note, swatch
 from ssl_hub.zoo import RECIPES, departures
 
-TONES = {"collapsed": "bad", "narrow": "warn", "healthy": None}  # the class of a word on the page
+TONES = {"collapsed": "bad", "not finite": "bad", "narrow": "warn", "healthy": None}  # the class of a word on the page
 KINDS = {"linear": ("linear",), "knn": ("knn", "k-nn", "nearest"), "finetune": ("fine-tun", "finetun")}
 
 

@@ -12,7 +12,7 @@ from ssl_hub.model.results import RESULTS_FILE, read_results
 from ssl_hub.report.html import duration
 from ssl_hub.report.record import Reading, Record, finite, is_reading, parsed, read_about
 
-STYLES = {"collapsed": "bold red", "narrow": "yellow", "healthy": "green"}
+STYLES = {"collapsed": "bold red", "not finite": "bold red", "narrow": "yellow", "healthy": "green"}
 QUIET = 60.0  # seconds without a word after which a run counts as stopped, or a trained one as complete
 
 

@@ -18,18 +18,20 @@ class Console:
         self._bar = tqdm(
             total=total_steps, initial=done, disable=not self._live, unit="step", dynamic_ncols=True, mininterval=0.5
         )
-        self._started, self._steps, self._total, self._done = time.monotonic(), 0, total_steps, done
+        self._started, self._batches, self._total, self._done = time.monotonic(), 0, total_steps, done
 
     def say(self, text: str) -> None:
         if self._main:
             tqdm.write(text, file=sys.stderr)
 
-    def step(self) -> None:
-        self._steps += 1
-        self._bar.update()
+    def step(self, step: int) -> None:
+        """One batch more; ``step`` counts the optimiser steps taken, which a skipped batch does not add to."""
+        self._batches += 1
+        self._bar.update(step - self._done)
+        self._done = step
 
     def images_per_second(self) -> float:
-        return self._steps * self._batch / max(time.monotonic() - self._started, 1e-9)
+        return self._batches * self._batch / max(time.monotonic() - self._started, 1e-9)
 
     def show(self, epoch: int, reading: dict[str, Any]) -> None:
         """Refresh the numbers beside the bar."""
@@ -42,10 +44,10 @@ class Console:
         """One line for an epoch, where there is no bar or there is a kNN accuracy to report."""
         if self._live and not knn:
             return
-        left = (self._total - self._done - self._steps) * (time.monotonic() - self._started) / max(self._steps, 1)
+        left = max(self._total - self._done, 0) * (time.monotonic() - self._started) / max(self._batches, 1)
         minutes, seconds = divmod(round(left), 60)
         self.say(
-            f"epoch {epoch}/{epochs}  loss {reading['loss']:.4f}  lr {reading['lr']:.3g}  "
+            f"epoch {epoch}/{max(epoch, epochs)}  loss {reading['loss']:.4f}  lr {reading['lr']:.3g}  "
             f"spread {reading['feature_std'] / reading['healthy_std']:.2f}  "
             f"{self.images_per_second():.0f} images/s  {minutes}:{seconds:02d} left  {knn}".rstrip()
         )

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.atomic import expanded
 from ssl_hub.codec import with_settings
@@ -22,6 +23,7 @@ from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
+from ssl_hub.evaluate.agreement import same_data
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
@@ -31,11 +33,12 @@ from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.model.metrics import Metrics
 from ssl_hub.model.release import read_facts, write_recipe
-from ssl_hub.model.results import Result, append_results, installed_versions
+from ssl_hub.model.results import Result, append_results, installed_versions, read_results
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetuned import config_of, write_release
-from ssl_hub.train.launch import joined
+from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
+from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
 from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
 from ssl_hub.zoo import RECIPES
 
@@ -46,7 +49,7 @@ def finetune(
     *,
     output: str | Path | None = None,
     fraction: float = 1.0,
-    resume: bool = False,
+    resume: run.Resume = False,
     overwrite: bool = False,
     overrides: Mapping[str, Any] | None = None,
     show_progress: bool = False,
@@ -63,8 +66,8 @@ def finetune(
         output: the folder; by default one in the store, named after the model and the data.
         fraction: of the training images of each class, at least one, drawn by the seed. Published lists are splits:
             ``train_split="train@1percent.txt"``.
-        resume: continue the run in that folder from its newest checkpoint, exactly; overwrite: replace it, once the new
-            one has a checkpoint.
+        resume: continue the run in that folder from its newest checkpoint, exactly; ``"auto"`` as in
+            :func:`~ssl_hub.train.loop.pretrain`. overwrite: replace it, once the new one has a checkpoint.
         overrides: of the settings of :class:`~ssl_hub.train.classifier.Finetuning`, such as ``{"lr": 0.02}``.
         options: splits, columns, image size, workers, batch of the test and seed: see
             :class:`~ssl_hub.evaluate.model.Extraction`.
@@ -92,24 +95,38 @@ def finetune(
     named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", train.name))
     folder = store.home() / named if output is None else expanded(output)
     _refuse_own_source(model, subject, folder)
+    job = job_id(find_launcher())
+    resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
+    facts = {
+        "finetuned_from": source,
+        "data": train.name,
+        "train_split": train.split,
+        "train_size": len(train),
+        "settings": asdict(settings),
+    }
+    before = read_facts(folder) if resume else {}
+    if before and any(before.get(name) != value for name, value in facts.items()):
+        raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
+    if resume == "auto" and run.is_finished(folder):
+        print(f"the model in {folder} is finished: nothing to do", file=sys.stderr)
+        return folder, read_results(folder)
     run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
 
     with joined() as accelerator:
         config = config_of(subject, source, train)
-        facts = {
-            "finetuned_from": source,
-            "data": train.name,
-            "train_split": train.split,
-            "train_size": len(train),
-            "settings": asdict(settings),
-        }
-        if resume and any(read_facts(folder).get(name) != value for name, value in facts.items()):
-            raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
         trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
+        now = {
+            PRECISION: accelerator.mixed_precision,
+            AT_ONCE: _images_at_once(trainer, settings, accelerator),
+            FINGERPRINT: same_data(accelerator, train),
+            IMAGES: len(train),
+        }
+        refuse(changed(before, now))
         accelerator.wait_for_everyone()
-        whole = {**facts, "processes": accelerator.num_processes, "precision": accelerator.mixed_precision}
-        whole |= {"versions": installed_versions(), "git_commit": run.git_commit(), "command": shlex.join(sys.argv)}
-        whole["started"] = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {**facts, **now, "processes": accelerator.num_processes, run.JOB: job}
+        whole |= {"versions": installed_versions(), "git_commit": run.git_commit()}
+        whole["command"] = before.get("command", shlex.join(sys.argv))
+        whole["started"] = before.get("started", datetime.now(UTC).isoformat(timespec="seconds"))
         with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
             if resume:
                 checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator)
@@ -140,6 +157,14 @@ def _measured(network: nn.Module, test: Source, subject: Subject, settings: dict
     return [replace(result, collapsed=subject.collapsed) for result in results]
 
 
+def _images_at_once(trainer: ClassifierTrainer, settings: Finetuning, accelerator: Accelerator) -> int | None:
+    """How many images batch normalisation sees together; None where the network has none."""
+    if not any(isinstance(module, _BatchNorm) for module in trainer.network.modules()):
+        return None
+    together = settings.batch_size // settings.accumulation
+    return together if synchronises(accelerator, settings.sync_bn) else together // accelerator.num_processes
+
+
 def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> None:
     """Raise UsageError where the fine-tuned model would take the place of the one that it starts from."""
     name = str(model).removeprefix(INIT)
@@ -153,7 +178,7 @@ def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> Non
 def _publish(folder: Path, network: nn.Module, config: dict[str, Any], train: Source, results: list[Result]) -> None:
     write_release(folder, network, config, train)
     append_results(folder, results)
-    run.check_finished(folder)
+    run.finish(folder)
 
 
 def _part(source: Source, fraction: float, seed: int) -> Source:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ssl_hub.model.metrics import Metrics
 from ssl_hub.train.console import Console
-from ssl_hub.train.monitor import Monitor, spectrum
+from ssl_hub.train.job import Job
+from ssl_hub.train.monitor import spectrum
 from ssl_hub.train.outcome import KNNMonitor
-from ssl_hub.train.prepare import Job
 from ssl_hub.train.step import Report
 
 
@@ -20,8 +20,8 @@ class Journal:
         trainer, main = job.trainer, job.accelerator.is_main_process
         self._job = job
         self._knn = KNNMonitor(job.recipe)
-        self._monitor = Monitor()
-        self._metrics = Metrics(job.folder, from_step=trainer.step) if main else None
+        self._monitor = job.monitor
+        self._metrics = Metrics(job.folder, from_step=trainer.step, from_batch=trainer.position) if main else None
         self.console = Console(
             total_steps=trainer.total_steps, done=trainer.step, batch_size=job.recipe.train.batch_size, main=main
         )
@@ -36,10 +36,10 @@ class Journal:
         """Take note of one step. Collective over processes where a kNN accuracy is due."""
         job, runtime = self._job, self._job.recipe.runtime
         step, epoch, epoch_ends = job.trainer.step, job.epoch, job.at_epoch_end or job.done
-        self.console.step()
+        self.console.step(step)
         if report.skipped:
             self.console.say(f"step {step}: gradients not finite, step skipped")
-        if epoch_ends or step % runtime.log_every_steps == 0:
+        if epoch_ends or (step % runtime.log_every_steps == 0 and not report.skipped):
             reading = self._read(report, step, epoch)
             self.console.show(epoch, reading)
             if epoch_ends:
@@ -55,7 +55,7 @@ class Journal:
                 self.console.epoch_line(epoch, job.recipe.train.epochs, reading, knn)
             if self._metrics is not None:
                 self._metrics.write(reading)
-            scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k != "step"}
+            scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k not in ("step", "batch")}
             job.accelerator.log(scalars, step=step)
 
     def close(self) -> None:
@@ -67,6 +67,7 @@ class Journal:
         job, now, collapsed_before = self._job, time.perf_counter(), self.collapsed
         reading = {
             "step": step,
+            "batch": job.trainer.position,
             "epoch": epoch,
             "loss": float(report.loss),
             "lr": report.lr,
@@ -79,7 +80,7 @@ class Journal:
         }
         self._read_at = now
         if job.loader.bad is not None:
-            reading["bad_images"] = len(job.loader.bad)  # that this process met since it started
+            reading["bad_images"] = len(job.loader.bad)  # that this process met
         if self.collapsed and not collapsed_before:
             self.console.say(
                 f"warning: step {step}: features have collapsed (std {reading['feature_std']:.2g}, healthy"
@@ -108,9 +109,8 @@ class Journal:
         )
         if self._knn.unmeasurable is not None and not recipe.data.stream:
             self.console.say(f"warning: accuracy will not be measured: {self._knn.unmeasurable}")
-        synchronised = facts["device"].startswith("cuda") and recipe.train.sync_bn and facts["processes"] > 1
-        seen = batch["total"] // batch["accumulation"] if synchronised else batch["per_process"]
-        if seen != batch["total"]:
+        seen = facts["images_at_once"]
+        if seen is not None and seen != batch["total"]:
             self.console.say(
                 f"warning: BN sees {seen} images at a time, not the recipe's {batch['total']}; results can differ"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
 import os
 import re
@@ -16,13 +17,13 @@ from typing import NamedTuple
 import psutil
 import torch
 from accelerate import Accelerator
+from accelerate.utils import GradientAccumulationPlugin
 
 from ssl_hub.errors import UsageError
+from ssl_hub.train.launch_check import check_accelerator, check_environment
 
 # A program's name, or a module of the launchers' packages however Python was told to run it.
 LAUNCHERS = re.compile(r"(^|/)((accelerate|accelerate-launch|torchrun)$|accelerate[./]commands|torch[./]distributed)")
-
-NUMBERS, ADDRESS = ("RANK", "LOCAL_RANK", "WORLD_SIZE"), ("MASTER_ADDR", "MASTER_PORT")  # variables of torch's launcher
 
 
 class Launcher(NamedTuple):
@@ -30,6 +31,7 @@ class Launcher(NamedTuple):
 
     arguments: list[str]
     environment: dict[str, str]
+    process: str = ""  # its number and when it was started, which no other process shares
 
 
 def find_launcher() -> Launcher | None:
@@ -38,41 +40,44 @@ def find_launcher() -> Launcher | None:
         for parent in psutil.Process().parents()[:2]:
             arguments = parent.cmdline()
             if any(LAUNCHERS.search(word) for word in arguments):
-                return Launcher(arguments, parent.environ())
+                return Launcher(arguments, parent.environ(), f"{parent.pid}@{parent.create_time()}")
     except (psutil.Error, OSError):  # another user's process, or a platform that hides it
         pass
     return None
 
 
+def job_id(launcher: Launcher | None) -> str | None:
+    """A short hash of what stays the same when torchrun or Slurm starts this process again; None without either."""
+    name = os.environ.get("SLURM_JOB_ID") or (launcher.process if launcher is not None else "")
+    return hashlib.sha256(name.encode()).hexdigest()[:12] if name else None
+
+
+def is_restart() -> bool:
+    """Whether torchrun or Slurm has started this job before."""
+    counts = (os.environ.get(name, "") for name in ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"))
+    return any(count.isdecimal() and int(count) > 0 for count in counts)
+
+
 def open_accelerator(tracker: str | None = None, folder: Path | None = None) -> Accelerator:
     """accelerate's view of this process; several CPU processes under ``torchrun`` are joined too.
 
-    Without ``cpu=True`` accelerate (1.15) would make each of them a run of its own, all writing to one folder.
+    Without ``cpu=True`` accelerate (1.15) would make each of them a run of its own, all writing to one folder. Raises
+    UsageError for a launch that :mod:`~ssl_hub.train.launch_check` does not accept.
     """
     if tracker is not None and importlib.util.find_spec(tracker) is None:
         raise UsageError(f"tracker {tracker!r} is not installed; pip install {tracker}, or set runtime.tracker=none")
-    started = _started()
-    accelerator = Accelerator(cpu=not torch.accelerator.is_available(), log_with=tracker, project_dir=folder)
-    if started != accelerator.num_processes:
-        raise UsageError(f"{started} processes were started and accelerate joined {accelerator.num_processes} of them")
-    return accelerator
-
-
-def _started() -> int:
-    """How many processes the environment says there are. Raises UsageError for half of what a launcher sets."""
-    given = {name: os.environ[name] for name in NUMBERS if name in os.environ}
-    for name, value in given.items():
-        if not value.isdecimal():
-            raise UsageError(f"the environment has {name}={value!r}, expected a number; unset it, or use a launcher")
-    started = int(given.get("WORLD_SIZE", 1))
-    missing = [name for name in (*NUMBERS, *ADDRESS) if name not in os.environ]
-    if missing and (started != 1 or "LOCAL_RANK" in given):
-        found = ", ".join(f"{name}={value}" for name, value in given.items())
-        raise UsageError(
-            f"the environment has {found} and no {', '.join(missing)}: start with torchrun or accelerate launch, which"
-            f" set all of them, or unset {', '.join(given)}"
+    started = check_environment()
+    try:
+        accelerator = Accelerator(
+            cpu=not torch.accelerator.is_available(),
+            log_with=tracker,
+            project_dir=folder,
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         )
-    return started
+    except (ValueError, ImportError, NotImplementedError) as error:
+        raise UsageError(f"accelerate cannot do what it is configured for: {str(error).splitlines()[0]}") from error
+    check_accelerator(accelerator, started=started)
+    return accelerator
 
 
 def end_with(launcher: Launcher | None) -> None:
@@ -142,10 +147,15 @@ def missing_processes(launcher: Launcher | None, running: int) -> str | None:
     )
 
 
+def synchronises(accelerator: Accelerator, sync_bn: bool) -> bool:
+    """Whether batch normalisation is synchronised over processes: asked for, with several, on a device that can."""
+    return sync_bn and accelerator.num_processes > 1 and accelerator.device.type == "cuda"
+
+
 def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool) -> None:
     """Raise UsageError where BN would have one image at a time: on a process or, where it is synchronised, on all."""
     processes = accelerator.num_processes
-    together = processes if sync_bn and accelerator.device.type == "cuda" else 1
+    together = processes if synchronises(accelerator, sync_bn) else 1
     if images * together < 2:
         raise UsageError(
             f"train.batch_size leaves {images} image at a time to each of {processes} process(es), and batch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,12 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.release import save_release
+from ssl_hub.processes import speaks
 from ssl_hub.train import run
+from ssl_hub.train.job import Job
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
-from ssl_hub.train.prepare import Job, prepare
+from ssl_hub.train.prepare import prepare
 from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
 from ssl_hub.zoo import as_modified, get_recipe, run_name
 
@@ -26,7 +29,7 @@ def pretrain(
     *,
     data: str | None = None,
     output: str | Path | None = None,
-    resume: bool = False,
+    resume: run.Resume = False,
     overwrite: bool = False,
     allow_change: Sequence[str] = (),
     overrides: dict[str, Any] | None = None,
@@ -38,9 +41,12 @@ def pretrain(
         data: what to train on instead of the recipe's data: a registered name, a path or a Hub dataset id.
         output: the run folder; by default one in the store, named after the recipe and its departures from the
             registered one, where ``ssl_hub.load`` finds it.
-        resume: continue the run in that folder from its newest checkpoint, exactly.
+        resume: continue the run in that folder from its newest checkpoint, exactly. ``"auto"`` starts it where there is
+            none and does nothing where it is finished, so that one command serves a scheduler; jobs that torchrun or
+            Slurm start again do so without being told.
         overwrite: replace the run in that folder.
-        allow_change: names of settings that may differ from the run that is resumed.
+        allow_change: names of settings that may differ from the run that is resumed, or of what it was given:
+            ``images``, ``precision``, ``images_at_once``.
         overrides: dotted settings, as in :func:`ssl_hub.get_recipe`.
 
     Returns:
@@ -57,17 +63,30 @@ def pretrain(
     chosen = as_modified(with_overrides(registered, settings))
     folder = store.home() / run_name(chosen) if output is None else expanded(output)
 
-    with prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job:
-        journal, accelerator = Journal(job), job.accelerator
-        _train(job, journal)
-        on_main(accelerator, lambda: save_release(folder, job.trainer.siamese, chosen, collapsed=journal.collapsed))
-        results, unmeasured = measure(
-            job.trainer.siamese.encoder.backbone, chosen, folder, accelerator, collapsed=journal.collapsed
-        )
-        on_main(accelerator, lambda: run.check_finished(folder))
-        accelerator.end_training()
-        journal.console.say(summary(chosen, folder, results, unmeasured, collapsed=journal.collapsed))
+    try:
+        with prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job:
+            _run(job)
+    except run.Finished:
+        if speaks():
+            print(f"the run in {folder} is finished: nothing to do", file=sys.stderr)
     return folder
+
+
+def _run(job: Job) -> None:
+    """Training, the release, its measurements, and the last words."""
+    recipe, folder, accelerator, siamese, journal = (
+        job.recipe,
+        job.folder,
+        job.accelerator,
+        job.trainer.siamese,
+        Journal(job),
+    )
+    _train(job, journal)
+    on_main(accelerator, lambda: save_release(folder, siamese, recipe, collapsed=journal.collapsed))
+    results, unmeasured = measure(siamese.encoder.backbone, recipe, folder, accelerator, collapsed=journal.collapsed)
+    on_main(accelerator, lambda: run.finish(folder))
+    accelerator.end_training()
+    journal.console.say(summary(recipe, folder, results, unmeasured, collapsed=journal.collapsed))
 
 
 def _train(job: Job, journal: Journal) -> None:

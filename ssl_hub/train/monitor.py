@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -34,10 +35,19 @@ def spectrum(projections: torch.Tensor, predictor: Predictor) -> dict[str, list[
 
 
 class Monitor:
-    """Turns a step's report into numbers, and remembers whether features have collapsed."""
+    """Turns a step's report into numbers, and remembers whether features have collapsed.
+
+    What the verdict rests on is its state, which belongs into a checkpoint: a resumed run goes on counting.
+    """
 
     def __init__(self) -> None:
         self._low_in_a_row = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"low_in_a_row": self._low_in_a_row}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._low_in_a_row = int(state["low_in_a_row"])
 
     @property
     def collapsed(self) -> bool:
@@ -60,5 +70,6 @@ class Monitor:
             if matrix is not None:
                 reading["alignment"] = float(alignment(matrix.float(), correlation).mean())
                 reading["asymmetry"] = float(asymmetry(matrix.float()))
-        self._low_in_a_row = self._low_in_a_row + 1 if is_low(std, healthy_std(width)) else 0
+        if math.isfinite(std):  # features that are not finite are no sign of collapse, nor of health
+            self._low_in_a_row = self._low_in_a_row + 1 if is_low(std, healthy_std(width)) else 0
         return reading

@@ -6,7 +6,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,153 +24,160 @@ from ssl_hub.data.sources import open_source
 from ssl_hub.data.streams import StreamLoader, steps_per_epoch
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
-from ssl_hub.model.release import read_recipe, write_recipe
+from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
+from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
+from ssl_hub.train.given import changed as changed_facts
+from ssl_hub.train.job import Job
 from ssl_hub.train.launch import (
     check_micro_batch,
     end_with,
     find_launcher,
+    is_restart,
+    job_id,
     missing_processes,
     open_accelerator,
     set_threads,
+    synchronises,
 )
+from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
 from ssl_hub.train.signals import on_main
 from ssl_hub.train.step import Trainer
-from ssl_hub.train.stopwatch import Stopwatch
-
-
-@dataclass(frozen=True)
-class Job:
-    """A run that is ready to train."""
-
-    recipe: Recipe
-    folder: Path
-    accelerator: Accelerator
-    loader: Loader
-    trainer: Trainer
-    facts: dict[str, Any]
-    resumed: bool
-    waiting: Stopwatch = field(default_factory=Stopwatch)  # for data
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the last consumed batch belongs to, from 1."""
-        return -(-self.trainer.position // self.loader.steps_per_epoch)
-
-    @property
-    def at_epoch_end(self) -> bool:
-        return self.trainer.position % self.loader.steps_per_epoch == 0
-
-    @property
-    def done(self) -> bool:
-        return self.trainer.step >= self.trainer.total_steps
-
-    def batches(self) -> Iterator[Any]:
-        """Micro-batches of each step, from where the trainer stands to its last step, over all epochs."""
-        while not self.done:
-            epoch, start = divmod(self.trainer.position, self.loader.steps_per_epoch)
-            for micro_batches in self.loader.epoch(epoch, start):
-                yield self.waiting.over(micro_batches)
-                if self.done:
-                    return
-
-    def epoch_is(self, every: int) -> bool:
-        """Whether this is the end of an epoch whose number ``every`` (0: none) divides."""
-        return every > 0 and self.at_epoch_end and self.epoch % every == 0
-
-    def bad_images(self) -> list[str]:
-        """What was wrong with each unreadable image that any process met since the start. Collective."""
-        mine = [] if self.loader.bad is None else list(self.loader.bad.found.values())
-        return sorted(set(gather_object(mine)))
-
-    def save(self) -> None:
-        """Write a checkpoint of this step. Collective over processes."""
-        runtime = self.recipe.runtime
-        run.save(
-            self.folder,
-            {**self.trainer.state_dict(), "data": gather_object([self.loader.state()])},
-            self.accelerator,
-            keep=runtime.keep_checkpoints,
-            permanent=self.epoch_is(runtime.keep_every_epochs),
-        )
 
 
 @contextmanager
 def prepare(
-    recipe: Recipe, folder: Path, *, resume: bool, overwrite: bool, allow_change: Sequence[str]
+    recipe: Recipe, folder: Path, *, resume: run.Resume, overwrite: bool, allow_change: Sequence[str]
 ) -> Iterator[Job]:
     """Check everything, build the model, hold the folder, and load the newest checkpoint of a resumed run.
 
-    Raises UsageError, with nothing written, where the folder, the data, the batch or a setting does not fit.
+    Raises UsageError, with nothing written, where the launch, the folder, the data, the batch or a setting does not
+    fit; :class:`run.Finished` where ``resume="auto"`` finds nothing left to do.
     """
+    launcher = find_launcher()
+    job = job_id(launcher)
+    resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
+    changed = _changed_settings(read_recipe(folder) if resume else None, recipe, allow_change)
+    if resume == "auto" and not changed and run.is_finished(folder):
+        raise run.Finished
     run.claim(folder, resume=resume, overwrite=overwrite)
-    _refuse_changes(read_recipe(folder) if resume else None, recipe, allow_change)
-    launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
+    accelerator = open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
+    before = read_facts(folder) if resume else {}
+    _same_folder(folder, accelerator, resume=bool(resume))
+    loader, images, fingerprint = _open_loader(recipe, accelerator)
+    trainer = _trainer(recipe, loader, accelerator)
+    now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
+    changed += changed_facts(before, now)
+    refuse([change for change in changed if change.name in GIVEN], allow_change)
+    facts = {
+        "seed": recipe.train.seed,
+        "processes": accelerator.num_processes,
+        "batch_size": {
+            "total": recipe.train.batch_size,
+            "per_process": loader.micro_batch_size,
+            "accumulation": recipe.train.accumulation,
+        },
+        "learning_rate": {"value": trainer.lr, "factors": _scaled_lr(recipe, loader, accelerator)[1]},
+        "steps": trainer.total_steps,
+        **now,
+        "resident": loader.resident,
+        "device": str(accelerator.device),
+        "threads_per_process": threads,
+        "versions": installed_versions(),
+        "git_commit": run.git_commit(),
+        "command": before.get("command", shlex.join(sys.argv)),
+        "started": before.get("started", _now()),
+        run.JOB: job,
+        "warning": missing_processes(launcher, accelerator.num_processes),
+    }
+    ready = Job(recipe, folder, accelerator, loader, trainer, Monitor(), facts, bool(resume))
+    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
+    with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
+        if resume:
+            ready.load()
+            facts |= _history(before, changed, trainer.step)
+        on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
+        accelerator.init_trackers("ssl_hub", config=_scalars(recipe))
+        yield ready
+
+
+def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> Trainer:
+    """The model with its optimiser, freshly initialised, the same on every process."""
     schedule = recipe.train
-    loader, images = _open_loader(recipe, accelerator)
     check_micro_batch(loader.micro_batch_size, accelerator, sync_bn=schedule.sync_bn)
     total_steps = schedule.epochs * loader.steps_per_epoch
-    total_steps = total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)
-    if total_steps < 1:
-        limits = f"train.epochs={schedule.epochs} and train.max_steps={schedule.max_steps}"
-        raise UsageError(f"{limits} leave nothing to train; both must be at least 1")
-    lr, lr_in_words = scaled_lr(
-        recipe.optim,
-        batch_per_process=loader.micro_batch_size,
-        processes=accelerator.num_processes,
-        accumulation=schedule.accumulation,
-    )
-    torch.manual_seed(schedule.seed)  # the same initial model on every process
+    torch.manual_seed(schedule.seed)
     trainer = Trainer(
         _arranged(build(recipe), recipe, accelerator),
         recipe.optim,
         accelerator,
-        lr=lr,
-        total_steps=total_steps,
+        lr=_scaled_lr(recipe, loader, accelerator)[0],
+        total_steps=total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps),
         warmup_steps=round(recipe.optim.warmup_epochs * loader.steps_per_epoch),
         accumulation=schedule.accumulation,
     )
     torch.manual_seed(schedule.seed + accelerator.process_index)  # dropout and drop-path differ over processes
-    facts = {
-        "seed": schedule.seed,
-        "processes": accelerator.num_processes,
-        "batch_size": {
-            "total": schedule.batch_size,
-            "per_process": loader.micro_batch_size,
-            "accumulation": schedule.accumulation,
-        },
-        "learning_rate": {"value": lr, "factors": lr_in_words},
-        "steps": total_steps,
-        "images": images,
-        "resident": loader.resident,
-        "device": str(accelerator.device),
-        "precision": accelerator.mixed_precision,
-        "threads_per_process": threads,
-        "versions": installed_versions(),
-        "git_commit": run.git_commit(),
-        "command": shlex.join(sys.argv),
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "warning": missing_processes(launcher, accelerator.num_processes),
+    return trainer
+
+
+def _scaled_lr(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> tuple[float, str]:
+    return scaled_lr(
+        recipe.optim,
+        batch_per_process=loader.micro_batch_size,
+        processes=accelerator.num_processes,
+        accumulation=recipe.train.accumulation,
+    )
+
+
+def given_to(siamese: Siamese, recipe: Recipe, loader: Loader, accelerator: Accelerator) -> dict[str, Any]:
+    """What a result rests on beside settings and data; see :mod:`~ssl_hub.train.given`."""
+    at_once = images_at_once(
+        siamese,
+        loader.micro_batch_size,
+        accelerator.num_processes,
+        synchronised=synchronises(accelerator, recipe.train.sync_bn),
+    )
+    return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once}
+
+
+def _history(before: dict[str, Any], changed: Sequence[Change], step: int) -> dict[str, Any]:
+    """What was changed and when a run went on, after what is known of that already."""
+    changes = [{"at_step": step, **change._asdict()} for change in changed]
+    return {
+        "changed": [*before.get("changed", []), *changes],
+        "resumed": [*before.get("resumed", []), {"at_step": step, "at": _now()}],
     }
-    settings = flat(to_dict(recipe))  # trackers take scalars and text
-    plain = {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in settings.items()}
-    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
-    with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
-        if resume:
-            _load_newest(folder, trainer, loader, accelerator)
-        on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
-        accelerator.init_trackers("ssl_hub", config=plain)
-        yield Job(recipe, folder, accelerator, loader, trainer, facts, resume)
 
 
-def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int | None]:
-    """Where this process's views come from, and the number of images that they are of (None where unknown)."""
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _scalars(recipe: Recipe) -> dict[str, Any]:
+    """Settings as trackers take them: scalars and text."""
+    return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in flat(to_dict(recipe)).items()}
+
+
+def _same_folder(folder: Path, accelerator: Accelerator, *, resume: bool) -> None:
+    """Raise UsageError, on all processes, where they do not see one run folder. Collective."""
+    saved = checkpoint.existing(folder / run.CHECKPOINTS)
+    seen = gather_object([(resume, saved[-1].name if saved else None)])
+    if len(set(seen)) > 1:
+        raise UsageError(
+            f"processes see different contents of {folder}: choose an --output on storage that all nodes share"
+        )
+
+
+def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int | None, str]:
+    """Where this process's views come from, the number of images that they are of (None where unknown), and what tells
+    these images from others: the same on all processes."""
     data, schedule = recipe.data, recipe.train
     views = TwoViews(recipe.views, seed=schedule.seed)
     settings: dict[str, Any] = {
@@ -186,22 +192,27 @@ def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int 
     }
     max_bad_images = data.max_bad_images if data.on_bad_image == "skip" else None
     if data.stream:
-        shards = open_shards(data.name, data.pretrain_split, image_column=data.image_column)
+        shards = everywhere(
+            accelerator, lambda: open_shards(data.name, data.pretrain_split, image_column=data.image_column)
+        )
+        fingerprint = same_data(accelerator, shards)
         steps = steps_per_epoch(
             shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
         )
         settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images}
-        return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images
-    source = open_source(data.name, data.pretrain_split, image_column=data.image_column, label_column=data.label_column)
+        return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images, fingerprint
+    columns = {"image_column": data.image_column, "label_column": data.label_column}
+    source = everywhere(accelerator, lambda: open_source(data.name, data.pretrain_split, **columns))
+    fingerprint = same_data(accelerator, source)
     if max_bad_images is not None:
         source = skipping(source, max_bad_images)
-    return TrainLoader(source, views, **settings), len(source)
+    return everywhere(accelerator, lambda: TrainLoader(source, views, **settings)), len(source), fingerprint
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:
     """Synchronised BN, memory format and compilation, as asked and where they apply; names of tensors stay the same."""
     target = siamese.target
-    if accelerator.num_processes > 1 and accelerator.device.type == "cuda" and recipe.train.sync_bn:
+    if synchronises(accelerator, recipe.train.sync_bn):
         siamese = nn.SyncBatchNorm.convert_sync_batchnorm(siamese)
         if target.network is not None:
             target.network = nn.SyncBatchNorm.convert_sync_batchnorm(target.network)
@@ -214,28 +225,20 @@ def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Sia
     return siamese
 
 
-def _refuse_changes(before: Recipe | None, recipe: Recipe, allowed: Sequence[str]) -> None:
-    """Raise UsageError for changes of the run before that are not allowed, and for allowed ones of no setting."""
-    known = {name for one in (recipe, before or recipe) for name in flat(to_dict(one))} - {*DESCRIPTION}
+def _changed_settings(before: Recipe | None, recipe: Recipe, allowed: Sequence[str]) -> list[Change]:
+    """Settings that differ from those of the run that goes on.
+
+    Raises UsageError for those that are not allowed, and for allowed names of nothing that can change.
+    """
+    known = {name for one in (recipe, before or recipe) for name in flat(to_dict(one))} - {*DESCRIPTION} | {*GIVEN}
     for name in allowed:
         if name not in known:
             raise UsageError(f"--allow-change {name} names no setting of this recipe{suggest(name, known)}")
-    changed = [] if before is None else [name for name in changes(before, recipe) if name not in allowed]
-    if changed:
-        flags = " ".join(f"--allow-change {name}" for name in changed)
+    changed = [] if before is None else [Change(name, *pair) for name, pair in changes(before, recipe).items()]
+    if refused := [change.name for change in changed if change.name not in allowed]:
+        flags = " ".join(f"--allow-change {name}" for name in refused)
         raise UsageError(
-            f"the run was started with another {', '.join(changed)}; resume it with the same settings, or name the"
+            f"the run was started with another {', '.join(refused)}; resume it with the same settings, or name the"
             f" change: {flags}"
         )
-
-
-def _load_newest(folder: Path, trainer: Trainer, loader: Loader, accelerator: Accelerator) -> None:
-    state = checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator)
-    places = [] if state is None else state.get("data", [])
-    if any(places):  # of a stream, where each process reads its own part
-        if len(places) != accelerator.num_processes:
-            raise UsageError(
-                f"the stream was read by {len(places)} processes and now by {accelerator.num_processes}, which have no "
-                f"place in it to go on from; resume on {len(places)}"
-            )
-        loader.load_state(places[accelerator.process_index])
+    return changed

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,16 +16,58 @@ from accelerate import Accelerator
 
 from ssl_hub.atomic import is_leftover, sweep
 from ssl_hub.errors import UsageError
-from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe
+from ssl_hub.model import files
+from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.signals import on_main
 
 CHECKPOINTS = "checkpoints"
+FINISHED, JOB = "finished", "job"  # facts: when a run was, and what started it
 Command = Literal["train", "finetune"]  # that writes a run
+Resume = bool | Literal["auto"]
+"""Whether a run goes on where it stands; ``auto``: if there is one, and if it is not finished."""
 
 
-def claim(folder: Path, *, resume: bool, overwrite: bool, command: Command = "train") -> None:
+class Finished(Exception):
+    """There is nothing left to do in a run that was to go on if need be."""
+
+
+def settled(folder: Path, *, resume: Resume, overwrite: bool, restart: str | None) -> tuple[Resume, bool]:
+    """``resume`` and ``overwrite`` as they apply to what is in the folder.
+
+    ``restart`` names the job that this process belongs to, where the job was started before and is started again, by
+    torchrun or by a scheduler: it goes on with what it has begun, whatever it was started with. So does
+    ``resume="auto"``, which starts a run where there is none.
+    """
+    if resume == "auto" and overwrite:
+        raise UsageError("--resume auto and --overwrite exclude each other; choose one")
+    if restart is None and resume != "auto":
+        return resume, overwrite
+    is_run = (folder / RECIPE).exists()
+    if overwrite and not (is_run and read_facts(folder).get(JOB) == restart):
+        return False, True  # what is there is not what this job has begun
+    return ("auto" if is_run else False), False
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether the run there was trained, released and measured to its end."""
+    return (folder / CONFIG).exists() and read_facts(folder).get(FINISHED) is not None
+
+
+def finish(folder: Path) -> None:
+    """Note that nothing is left to do. Raises UsageError where the release that the run has written is not there."""
+    gone = [name for name in (RECIPE, CONFIG, MODEL) if not (folder / name).is_file()]
+    if gone:
+        raise UsageError(
+            f"{folder / gone[0]} was removed while the run was finishing; its release is lost: train again"
+        )
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    write_recipe(folder, read_recipe(folder), {**read_facts(folder), FINISHED: now})
+    files.record(folder, RECIPE)
+
+
+def claim(folder: Path, *, resume: Resume, overwrite: bool, command: Command = "train") -> None:
     """Check that ``command`` may write a run to ``folder``, before anything is created.
 
     Raises UsageError for a run that exists already (unless resumed or overwritten), a folder of something else, nothing
@@ -78,7 +121,7 @@ def _check_resumable(folder: Path, command: Command) -> None:
 
 @contextmanager
 def held(
-    folder: Path, accelerator: Accelerator, *, resume: bool, overwrite: bool, command: Command = "train"
+    folder: Path, accelerator: Accelerator, *, resume: Resume, overwrite: bool, command: Command = "train"
 ) -> Iterator[None]:
     """Keep other processes out of a run folder, which is empty at first or that of the run to resume.
 
@@ -95,7 +138,7 @@ def held(
 
 
 @contextmanager
-def _held(folder: Path, *, resume: bool, overwrite: bool, command: Command) -> Iterator[None]:
+def _held(folder: Path, *, resume: Resume, overwrite: bool, command: Command) -> Iterator[None]:
     folder = folder.resolve()  # a link stays what it is
     with ExitStack() as locks:
         locks.enter_context(locked(folder))
@@ -156,15 +199,6 @@ def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep:
     checkpoint.save(folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent)
     if accelerator.is_main_process:
         _forget_replaced(folder)
-
-
-def check_finished(folder: Path) -> None:
-    """Raise UsageError where the release that a run has written is not there."""
-    gone = [name for name in (RECIPE, CONFIG, MODEL) if not (folder / name).is_file()]
-    if gone:
-        raise UsageError(
-            f"{folder / gone[0]} was removed while the run was finishing; its release is lost: train again"
-        )
 
 
 def git_commit() -> str | None:

@@ -135,6 +135,7 @@ class Trainer:
         state = {
             "step": self.step,
             "position": self.position,
+            "skipped_in_a_row": self._skipped_in_a_row,
             "online": dict(self.siamese.state_dict()),
             "target": dict(self.siamese.target.state_dict()),
             "optimizer": named_state(self.optimizer),
@@ -150,6 +151,7 @@ class Trainer:
         if self.accelerator.scaler is not None and "scaler" in state:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step, self.position = int(state["step"]), int(state["position"])
+        self._skipped_in_a_row = int(state.get("skipped_in_a_row", 0))
 
 
 @torch.no_grad()

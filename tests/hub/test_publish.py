@@ -75,6 +75,7 @@ def test_offline_nothing_is_sent(hub, run, monkeypatch):
 
 def test_only_the_main_process_publishes(hub, run, monkeypatch):
     monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert push(run, NAME).commit is None and hub.log == []
     monkeypatch.setenv("RANK", "0")
     assert push(run, NAME).new

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ssl_hub.model.health import PATIENCE
+from ssl_hub.model.health import PATIENCE, has_collapsed, health_of
 from ssl_hub.model.predictors import PREDICTORS
 from ssl_hub.train.monitor import WIDEST_SPECTRUM, Monitor, spectrum
 from ssl_hub.train.step import Report
@@ -38,11 +38,29 @@ def test_alignment_is_one_for_the_predictor_of_the_same_features():
     assert "alignment" not in Monitor().read(report(f), PREDICTORS["mlp"](8))
 
 
-def test_non_finite_features_count_as_collapsed_and_do_not_raise():
-    monitor = Monitor()
-    for _ in range(PATIENCE):
-        monitor.read(report(torch.full((8, 4), float("nan"))), PREDICTORS["identity"](4))
-    assert monitor.collapsed
+def test_features_that_are_not_finite_are_neither_collapse_nor_health():
+    monitor, predictor = Monitor(), PREDICTORS["identity"](4)
+    for _ in range(PATIENCE + 1):
+        reading = monitor.read(report(torch.full((8, 4), float("nan"))), predictor)
+    assert not monitor.collapsed and "effective_rank" not in reading
+    low = report(torch.ones(32, 4))
+    readings = [monitor.read(low, predictor) for _ in range(PATIENCE - 1)]
+    readings.append(monitor.read(report(torch.full((8, 4), float("nan"))), predictor))
+    assert not monitor.collapsed  # and the count goes on where it was
+    readings.append(monitor.read(low, predictor))
+    assert monitor.collapsed and has_collapsed(readings)
+    assert health_of(readings[-2:-1]).state == "not finite"
+
+
+def test_the_verdict_goes_on_from_a_checkpoint():
+    first, predictor = Monitor(), PREDICTORS["identity"](4)
+    for _ in range(PATIENCE - 1):
+        first.read(report(torch.ones(32, 4)), predictor)
+    resumed = Monitor()
+    resumed.load_state_dict(first.state_dict())
+    assert not resumed.collapsed
+    resumed.read(report(torch.ones(32, 4)), predictor)
+    assert resumed.collapsed
 
 
 def test_spectrum_is_that_of_the_correlation_matrix_and_the_predictor():

@@ -255,4 +255,4 @@ def test_a_name_that_no_folder_can_have_is_refused(tmp_path):
 def test_a_release_that_was_removed_while_it_was_written_is_missed(saved):
     (saved / CONFIG).touch()
     with pytest.raises(UsageError, match="model.safetensors was removed while the run was finishing"):
-        run.check_finished(saved)
+        run.finish(saved)

@@ -15,6 +15,9 @@ class Predictor(nn.Module):
     straight_through = False
     """True where the isotropic losses make sense: the predictor is a function of F, not trained by the loss."""
 
+    per_process = False
+    """True where a prediction depends on the rest of this process's micro-batch, as batch normalisation's does."""
+
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         """Take statistics of one micro-batch: per view the projections [B, D] and the targets they should predict."""
 

@@ -129,6 +129,7 @@ class PartitionedDirectPredictor(Predictor):
     """
 
     straight_through = True
+    per_process = True
     directions: Tensor
 
     def __init__(

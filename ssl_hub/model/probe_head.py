@@ -73,7 +73,7 @@ class ProbeHead:
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {"weight": self.weight.contiguous(), "bias": self.bias.contiguous()}
         about = {"dataset": self.dataset, "width": self.width, "classes": self.classes, "settings": self.settings}
-        replace_file(path, save(tensors, metadata={"format": "pt", "dataset": self.dataset}))
+        replace_file(path, save(tensors, metadata={"format": "pt"}))  # one entry: several come in any order
         replace_file(path.with_suffix(".json"), (json.dumps(about, indent=2, allow_nan=False) + "\n").encode())
         files.record(folder, *(f"{HEADS_FOLDER}/{written.name}" for written in (path, path.with_suffix(".json"))))
         return path

@@ -107,6 +107,6 @@ class Job:
             self.loader.load_state(places[rank])
         if monitors := state.get("monitor"):
             self.monitor.load_state_dict(monitors[rank if len(monitors) == processes else 0])
-        if self.loader.bad is not None:
-            for found in state.get("bad_images", []):
+        if self.loader.bad is not None and (bads := state.get("bad_images")):
+            for found in [bads[rank]] if len(bads) == processes else bads:
                 self.loader.bad.add(found or {})

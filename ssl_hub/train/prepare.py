@@ -59,18 +59,19 @@ def prepare(
     Raises UsageError, with nothing written, where the launch, the folder, the data, the batch or a setting does not
     fit; :class:`run.Finished` where ``resume="auto"`` finds nothing left to do.
     """
-    launcher = find_launcher()
-    job = job_id(launcher)
-    resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
-    changed = _changed_settings(read_recipe(folder) if resume else None, recipe, allow_change)
-    if resume == "auto" and not changed and run.is_finished(folder):
-        raise run.Finished
-    run.claim(folder, resume=resume, overwrite=overwrite)
-    accelerator = open_accelerator(recipe.runtime.tracker, folder)
+    launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
+    job = job_id(launcher)
+    restart = job if is_restart() else None
+    resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=restart)
+    everywhere(accelerator, lambda: run.claim(folder, resume=resume, overwrite=overwrite))
     before = read_facts(folder) if resume else {}
-    _same_folder(folder, accelerator, resume=bool(resume))
+    changed = _changed_settings(read_recipe(folder) if resume else None, recipe, allow_change)
+    finished = resume == "auto" and not changed and run.is_finished(folder)
+    _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
+    if finished:
+        raise run.Finished
     loader, images, fingerprint = _open_loader(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator)
     now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
@@ -165,11 +166,11 @@ def _scalars(recipe: Recipe) -> dict[str, Any]:
     return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in flat(to_dict(recipe)).items()}
 
 
-def _same_folder(folder: Path, accelerator: Accelerator, *, resume: bool) -> None:
+def _same_folder(folder: Path, accelerator: Accelerator, **seen: bool) -> None:
     """Raise UsageError, on all processes, where they do not see one run folder. Collective."""
     saved = checkpoint.existing(folder / run.CHECKPOINTS)
-    seen = gather_object([(resume, saved[-1].name if saved else None)])
-    if len(set(seen)) > 1:
+    views = gather_object([(seen, saved[-1].name if saved else None)])
+    if any(view != views[0] for view in views):
         raise UsageError(
             f"processes see different contents of {folder}: choose an --output on storage that all nodes share"
         )

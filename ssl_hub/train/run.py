@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def settled(folder: Path, *, resume: Resume, overwrite: bool, restart: str | Non
         raise UsageError("--resume auto and --overwrite exclude each other; choose one")
     if restart is None and resume != "auto":
         return resume, overwrite
-    is_run = (folder / RECIPE).exists()
+    is_run = os.path.exists(folder / RECIPE)  # Path.exists raises for a name that is too long
     if overwrite and not (is_run and read_facts(folder).get(JOB) == restart):
         return False, True  # what is there is not what this job has begun
     return ("auto" if is_run else False), False
@@ -90,7 +91,7 @@ def claim(folder: Path, *, resume: Resume, overwrite: bool, command: Command = "
             f"{folder} holds a run already{note}; continue it with --resume, replace it with --overwrite,"
             " or choose another --output"
         )
-    if resume:
+    if resume and not (resume == "auto" and is_finished(folder)):
         _check_resumable(folder, command)
     if not is_run and folder.is_dir() and not all(path.name == LOCK or is_leftover(path) for path in folder.iterdir()):
         raise UsageError(f"{folder} is not empty and holds no run; choose another --output")

@@ -39,7 +39,7 @@ def test_files_hold_text_metadata_and_contiguous_tensors(tmp_path):
     path = transposed.save(tmp_path)
     assert path == tmp_path / "heads" / "digits.safetensors"
     with safe_open(path, "pt") as file:
-        assert file.metadata() == {"format": "pt", "dataset": "digits"}
+        assert file.metadata() == {"format": "pt"}
         assert torch.equal(file.get_tensor("weight"), transposed.weight)
     about = json.loads((tmp_path / "heads" / "digits.json").read_text())
     assert about == {"dataset": "digits", "width": 4, "classes": list(CLASSES), "settings": {"k": 3}}

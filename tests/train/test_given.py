@@ -1,12 +1,16 @@
 """A run goes on with what it was given, or says what is another; one command starts, resumes and finishes it."""
 
+import itertools
 import json
+import math
+import re
 import shutil
 
 import pytest
 from PIL import Image
 
 import ssl_hub
+from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
@@ -160,6 +164,36 @@ def test_a_collapsed_run_stays_collapsed_and_equals_the_uninterrupted_one(tmp_pa
     resumed, expected = everything(folder), everything(straight)
     resumed.pop("checkpoints"), expected.pop("checkpoints")  # the interrupted one keeps one more
     assert resumed == expected
+
+
+def test_batches_that_are_not_finite_are_said_to_be_and_are_no_collapse(photos, tmp_path, monkeypatch, capsys):
+    class Poisoned(TrainLoader):
+        """The second and third batch of each epoch are not numbers."""
+
+        def epoch(self, epoch, start_step=0):
+            for step, pairs in enumerate(super().epoch(epoch, start_step), start_step):
+                yield ((a * math.nan, b) for a, b in pairs) if step in (1, 2) else pairs
+
+    monkeypatch.setattr(prepare, "TrainLoader", Poisoned)
+    settings = {"train.batch_size": 2, "train.max_steps": 14, "train.epochs": 2}  # an epoch is 7 batches
+    folder = train(photos, tmp_path / "a" / "r", overrides=settings)
+    told = capsys.readouterr().err
+    assert told.count("gradients not finite, step skipped") == 6  # 14 steps are 20 batches, three epochs' worth
+    assert "have collapsed" not in told and "-" not in "".join(re.findall(r"images/s\s+(\S+) left", told))
+    assert "epoch 3/3" in told and "epoch 3/2" not in told
+    assert json.loads((folder / "config.json").read_text())["ssl_hub"]["collapsed"] is False
+    steps = [(r["step"], r["batch"]) for r in read_metrics(folder)]
+    assert (
+        steps
+        == [(s, b) for b, s in enumerate(itertools.accumulate([1, 0, 0, 1, 1, 1, 1] * 3), 1) if b % 7 not in (2, 3)][
+            :14
+        ]
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "StopSignal", AfterThree)  # between the two that are skipped
+        with pytest.raises(Interrupted):
+            train(photos, tmp_path / "b" / "r", overrides=settings)
+    assert everything(train(photos, tmp_path / "b" / "r", overrides=settings, resume=True)) == everything(folder)
 
 
 def test_one_command_starts_goes_on_and_is_finished(photos, tmp_path, monkeypatch, capsys):

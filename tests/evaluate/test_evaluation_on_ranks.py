@@ -1,4 +1,4 @@
-"""Extraction and every probe on three real processes are those of one, up to the rounding of sums.
+"""Extraction and every probe on three real processes, of different processors, are those of one but for rounding.
 
 22 images are 22 features and 22 predictions. What is compared is what is determined: of a fit the objective at its
 optimum, of training its weights, of both the choices and each decision that rounding cannot turn.
@@ -69,15 +69,13 @@ def scores(found, of):
 def test_three_processes_are_one(name, ranks, alone, features):
     assert [found["ranks"] for found in ranks] == [3, 3, 3]
     expected, of_ranks = alone[name], [rank["probes"][name] for rank in ranks]
-    for found in of_ranks:
-        assert torch.equal(found["weight"], of_ranks[0]["weight"]) and torch.equal(found["bias"], of_ranks[0]["bias"])
-        assert found["values"] == of_ranks[0]["values"] and found["settings"] == of_ranks[0]["settings"]
-    found = of_ranks[0]
-    for choice in ("lr", "strength", "holdout_size", "chosen_by", "converged"):
-        assert found["settings"].get(choice) == expected["settings"].get(choice)
     agree = same_optimum if name == "cached" else same_training
-    agree(found, expected, features[0])
-    same_decisions(found, expected, features[1])
+    for found in of_ranks:
+        assert found["settings"] == of_ranks[0]["settings"]
+        for choice in ("lr", "strength", "holdout_size", "chosen_by", "converged"):
+            assert found["settings"].get(choice) == expected["settings"].get(choice)
+        agree(found, expected, features[0])
+        same_decisions(found, expected, features[1])
 
 
 def same_optimum(found, expected, train):
@@ -114,7 +112,9 @@ def same_decisions(found, expected, test):
 
 
 def test_neighbours_are_those_of_one_process(ranks):
-    assert [found["knn"] for found in ranks] == [on_ranks.neighbours(None)] * 3
+    alone = on_ranks.neighbours(None)
+    for found in ranks:  # of 500 images one may be at a border
+        assert found["knn"] == pytest.approx(alone, abs=0.2)
 
 
 def test_features_that_are_not_finite_on_one_process_are_an_error_on_all(ranks):

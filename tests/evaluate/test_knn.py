@@ -54,8 +54,8 @@ def test_chunks_change_nothing(chunk_size):
     x, y, q = random_problem(1)
     whole = knn_classify(x, y, q, k=9, num_classes=7, chunk_size=10**6)
     torch.testing.assert_close(
-        knn_classify(x, y, q, k=9, num_classes=7, chunk_size=chunk_size), whole, atol=1e-5, rtol=0
-    )
+        knn_classify(x, y, q, k=9, num_classes=7, chunk_size=chunk_size), whole, atol=1e-4, rtol=0
+    )  # 8 products rounded at 6e-8, over a temperature of 0.07, of nine votes
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])

@@ -6,7 +6,7 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types docs test test-slow test-data test-browser bench claims kills clean
+.PHONY: install demo check lint types docs test test-kernels test-slow test-data test-browser bench claims kills clean
 
 install: .venv/installed
 
@@ -36,6 +36,10 @@ types: install
 ## The documentation as a site, in build/site
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+## The tests again, with the kernels of other processors: TESTS=tests/model for a part
+test-kernels: install
+	$(BIN)/python -m tests.other_kernels $(TESTS)
 
 ## What takes minutes
 test-slow: install

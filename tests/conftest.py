@@ -1,4 +1,7 @@
-"""Every test runs offline, on one thread, with a store of its own."""
+"""Every test runs offline, on one thread, with a store of its own.
+
+SSL_HUB_TEST_THREADS and SSL_HUB_TEST_ONEDNN=off hold torch to other kernels; see `make test-kernels`.
+"""
 
 import os
 import warnings
@@ -6,10 +9,14 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors: more threads only wait for each other
+# One thread: of small tensors, more only wait for each other.
+os.environ["OMP_NUM_THREADS"] = os.environ.get("SSL_HUB_TEST_THREADS", "1")
 
 import pytest
 import torch
+
+THREADS = int(os.environ["OMP_NUM_THREADS"])
+torch.backends.mkldnn.enabled = os.environ.get("SSL_HUB_TEST_ONEDNN") != "off"
 
 
 @pytest.fixture(autouse=True)
@@ -20,5 +27,5 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(1)
+    torch.set_num_threads(THREADS)
     warnings.filterwarnings("error", message=".*keeps its previous weight.*")

@@ -30,16 +30,15 @@ def accuracy_results(
     """Top-1, and top-5 where there are at least five classes, of class scores.
 
     Legend: Q images, K classes. ``scores`` float [Q, K]; ``labels`` int64 [Q]; ``counted`` bool [Q, K] or [K] marks the
-    classes that may be counted as predicted. A class that got no vote or was never trained is not a fifth guess.
+    classes that may be counted as predicted. A class that got no vote or was never trained is not a fifth guess. Of
+    classes with equal scores the first is guessed first.
     """
-    scores = scores.masked_fill(~counted, -torch.inf)
+    places = _places(scores.masked_fill(~counted, -torch.inf), labels)
     results = []
     for top in (1, 5):
         if top > scores.shape[1]:
             continue
-        best, classes = scores.topk(top, dim=1)
-        hits = ((classes == labels[:, None]) & (best > -torch.inf)).any(dim=1)
-        percent = 100.0 * int(hits.sum()) / len(labels)
+        percent = 100.0 * int((places < top).sum()) / len(labels)
         results.append(
             Result(
                 metric=f"top{top}",
@@ -52,6 +51,21 @@ def accuracy_results(
             )
         )
     return results
+
+
+def _places(scores: Tensor, labels: Tensor) -> Tensor:
+    """The place of each row's own class [Q] in the order of its scores [Q, K], from 0; K where it has no score.
+
+    Counted, because the order in which ``topk`` gives equal scores is nobody's promise.
+    """
+    places = torch.empty_like(labels)
+    earlier = torch.arange(scores.shape[1])
+    for start in range(0, len(scores), ROWS_AT_ONCE):
+        part, own = scores[start : start + ROWS_AT_ONCE], labels[start : start + ROWS_AT_ONCE, None]
+        score = part.gather(1, own)
+        ahead = (part > score) | ((part == score) & (earlier < own))
+        places[start : start + ROWS_AT_ONCE] = ahead.sum(dim=1).where(score[:, 0] > -torch.inf, scores.shape[1])
+    return places
 
 
 def evaluate_head(head: ProbeHead, test: Features) -> list[Result]:

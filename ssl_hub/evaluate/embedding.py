@@ -18,6 +18,7 @@ from ssl_hub.data.decoding import decode
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features, extract
+from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.model import Subject, open_model
 
@@ -152,15 +153,17 @@ def nearest(bank: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, 
     """Cosine similarities [Q, k], descending, and rows [Q, k] of the ``k`` (all, where fewer) nearest rows of a bank.
 
     Legend: N bank rows, Q queries, C width. ``bank`` [N, C] and ``queries`` [Q, C] are float32; a zero vector has
-    similarity 0 to all.
+    similarity 0 to all. Rows that are equally near come in their order.
     """
     normalise = torch.nn.functional.normalize
     unit = normalise(torch.from_numpy(bank))
     found = [
-        (normalise(chunk) @ unit.T).clamp_(-1, 1).topk(min(k, len(unit)), dim=1)
+        largest((normalise(chunk) @ unit.T).clamp_(-1, 1), min(k, len(unit)))
         for chunk in torch.from_numpy(queries).split(QUERIES_AT_ONCE)
     ]
-    return torch.cat([f.values for f in found]).numpy(), torch.cat([f.indices for f in found]).numpy()
+    similarities, rows = (torch.cat(parts).numpy() for parts in zip(*found, strict=True))
+    order = np.lexsort((rows, -similarities), axis=1)
+    return np.take_along_axis(similarities, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
 def class_of(source: Source, row: int) -> str | None:

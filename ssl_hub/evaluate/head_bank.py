@@ -78,7 +78,7 @@ class HeadBank:
 
     @torch.no_grad()
     def judge(self, x: Tensor, labels: Tensor) -> list[tuple[float, float]]:
-        """Accuracy in percent and cross entropy of each head on features [N, C] with labels int64 [N]."""
+        """Accuracy in percent and cross entropy of each head on features [N, C] with labels int64 [N], by process 0."""
         device = self._work.device
         hits, losses = torch.zeros(2, len(self.weights), dtype=torch.float64)
         for part, targets in zip(x.split(ROWS_AT_ONCE), labels.split(ROWS_AT_ONCE), strict=True):
@@ -86,7 +86,8 @@ class HeadBank:
             for index, logits in enumerate(self._logits(part.to(device))):
                 hits[index] += int((logits.argmax(dim=1) == targets).sum())
                 losses[index] += float(functional.cross_entropy(logits, targets, reduction="sum"))
-        return list(zip((100 * hits / len(x)).tolist(), (losses / len(x)).tolist(), strict=True))
+        judged = self._work.of_first(torch.stack([100 * hits / len(x), losses / len(x)]).to(device))
+        return list(zip(*judged.tolist(), strict=True))
 
     def _logits(self, features: Tensor) -> list[Tensor]:
         return [functional.linear(features, *pair) for pair in zip(self.weights, self.biases, strict=True)]

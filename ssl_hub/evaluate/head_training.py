@@ -17,7 +17,7 @@ from ssl_hub.data.views import EvalTransform, eval_transform
 from ssl_hub.evaluate.accuracy import evaluate_head
 from ssl_hub.evaluate.features import eval_mode, extract
 from ssl_hub.evaluate.head_bank import HeadBank
-from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.holdout import is_better, stratified_holdout
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.protocols import Trained
@@ -193,7 +193,9 @@ def _choose(bank: HeadBank, protocol: Trained, x: Tensor, y: np.ndarray) -> tupl
         middle = len(protocol.lrs) // 2
         return middle, {"lr": protocol.lrs[middle], "chosen_by": "middle: no class has two images"}
     judged = bank.judge(x, torch.from_numpy(y))
-    chosen = max(range(len(judged)), key=lambda index: (judged[index][0], -judged[index][1]))
+    chosen = 0
+    for index, candidate in enumerate(judged):
+        chosen = index if is_better(candidate, judged[chosen]) else chosen
     return chosen, {
         "lr": protocol.lrs[chosen],
         "chosen_by": "held-out accuracy",

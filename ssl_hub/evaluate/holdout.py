@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
+
+TIE = 1e-4  # relative difference of cross entropies below which they are equal: ten times the tolerance of a fit
 
 
 def stratified_holdout(
@@ -26,3 +30,16 @@ def stratified_holdout(
     is_held = np.zeros(len(labels), np.bool_)
     is_held[np.concatenate(held)] = True
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)
+
+
+def is_better(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether an (accuracy, cross entropy) is better than another: by accuracy, then by a lower cross entropy.
+
+    By less than :data:`TIE` it is not: with features that tell nothing apart every candidate is equal up to rounding,
+    which differs between processors. Going through candidates in their order and keeping what is better then keeps the
+    first of equals.
+    """
+    if one[0] != other[0]:
+        return one[0] > other[0]
+    ours, theirs = (math.inf if math.isnan(loss) else loss for _, loss in (one, other))
+    return ours < theirs and not math.isclose(ours, theirs, rel_tol=TIE, abs_tol=TIE**2)

@@ -37,8 +37,9 @@ def knn_classify(
     arXiv 1805.01978, section 3.4). Here a query's votes are divided by its nearest neighbour's, exp((s - s_max) /
     temperature), which leaves their ranking as it was and cannot overflow. A zero vector has similarity 0 to all.
 
-    ``k`` beyond N is N. Memory beyond the inputs is about ``chunk_size`` x N floats. Raises UsageError for an empty
-    bank, widths or label counts that differ, labels, k, temperature and chunk_size out of range.
+    Of rows that are equally near the first have a vote. ``k`` beyond N is N. Memory beyond the inputs is about
+    ``chunk_size`` x N floats. Raises UsageError for an empty bank, widths or label counts that differ, labels, k,
+    temperature and chunk_size out of range.
     """
     bank, labels, queries = torch.as_tensor(train_x), torch.as_tensor(train_y), torch.as_tensor(test_x)
     _check(bank, labels, queries, k=k, temperature=temperature, num_classes=num_classes, chunk_size=chunk_size)
@@ -50,11 +51,25 @@ def knn_classify(
     for start in range(0, len(queries), chunk_size):
         chunk = functional.normalize(queries[start : start + chunk_size].to(bank.device).float(), eps=SMALLEST_NORM)
         similarity = _products(chunk, bank).mul_(inverse_norms)
-        nearest, neighbours = similarity.topk(k, dim=1)  # descending: column 0 is the nearest
+        nearest, neighbours = largest(similarity, k)
         del similarity  # before the next chunk's is allocated
         votes = ((nearest - nearest[:, :1]) / temperature).exp_()
         scores[start : start + chunk_size].scatter_add_(1, labels[neighbours], votes)
     return scores
+
+
+def largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest of each row of ``values`` [Q, N], descending [Q, k], and their places: the first of equals.
+
+    ``topk`` promises no choice among equals, and images that are twice in a bank are equal.
+    """
+    found, places = values.topk(min(k + 1, values.shape[1]), dim=1)
+    if k < values.shape[1]:
+        for row in (found[:, k - 1] == found[:, k]).nonzero().flatten().tolist():
+            last = found[row, k]
+            larger = int((found[row, :k] > last).sum())
+            places[row, larger:k] = (values[row] == last).nonzero().flatten()[: k - larger]
+    return found[:, :k], places[:, :k]
 
 
 def _products(queries: Tensor, bank: Tensor) -> Tensor:

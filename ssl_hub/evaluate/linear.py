@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ssl_hub.evaluate.accuracy import NEVER, evaluate_head
 from ssl_hub.evaluate.features import Features, check_pair
-from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.holdout import is_better, stratified_holdout
 from ssl_hub.evaluate.labels import check_trainable
 from ssl_hub.evaluate.logistic import ROUGHLY, TOLERANCE, Array, Classifier, Logistic
 from ssl_hub.evaluate.progress import Progress
@@ -30,8 +30,8 @@ def linear_probe(
 
     Features are standardised with the training split's mean and standard deviation. Each strength is fitted, from
     strong to weak with warm starts, on the training split less a stratified share; the one with the best accuracy on
-    that share (then the lowest cross entropy there) is refitted on the whole training split. The returned head takes
-    raw features: the standardisation is folded into it.
+    that share (then the lowest cross entropy there, and of equals the strongest) is refitted on the whole training
+    split. The returned head takes raw features: the standardisation is folded into it.
 
     A class with one training image is never held out; where all are so, the middle strength is taken, and ``settings``
     says so in ``chosen_by``. Two classes are told apart by one weight vector, as in scikit-learn.
@@ -92,14 +92,13 @@ def _choose(
         return None, {"strength": strengths[0], "chosen_by": "given"}
     if len(held_out) == 0:
         return None, {"strength": strengths[len(strengths) // 2], "chosen_by": "middle: no class has two images"}
-    fits: list[tuple[float, float, float]] = []
     at: Classifier | None = None
+    best: tuple[float, float] | None = None
     for strength in strengths:
         at, _ = part.fit(strength, at, directions, tolerance=ROUGHLY, max_iter=max_iter)
-        accuracy, cross_entropy = part.judge(at, held_out)
-        fits.append((accuracy, -cross_entropy, strength))
-        if max(fits) == fits[-1]:
-            start = at
+        judged = part.judge(at, held_out)
+        if best is None or is_better(judged, best):
+            best, start, chosen = judged, at, strength
         progress.advance(1)
-    accuracy, _, strength = max(fits)
-    return start, {"strength": strength, "chosen_by": "held-out accuracy", "holdout_top1": 100 * accuracy}
+    assert best is not None
+    return start, {"strength": chosen, "chosen_by": "held-out accuracy", "holdout_top1": 100 * best[0]}

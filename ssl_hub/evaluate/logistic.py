@@ -27,6 +27,8 @@ WHITENED_WIDTH = 4096  # features up to which directions are told apart; eigenve
 CURVATURE_CHANGE = 1.5  # factor after which the scales of the directions are set anew
 MEMORY = 10  # past steps that L-BFGS keeps
 
+_PASS, _ENDED, _CONVERGED = 0.0, 1.0, 2.0  # what process 0 tells the others
+
 Array = NDArray[np.float64]
 
 
@@ -95,7 +97,25 @@ class Logistic:
         tolerance: float,
         max_iter: int,
     ) -> tuple[Classifier, bool]:
-        """The optimum, and whether it was reached within ``max_iter`` iterations and the rounding of sums."""
+        """The optimum, and whether it was reached within ``max_iter`` iterations and the rounding of sums.
+
+        Process 0 searches, and the others do their share of each of its passes: on another processor a search of their
+        own would take another number of them.
+        """
+        if self._work.rank:
+            return self._follow()
+        at, converged = self._search(strength, start, directions, tolerance, max_iter)
+        self._told(at, _CONVERGED if converged else _ENDED)
+        return at, converged
+
+    def _search(
+        self,
+        strength: float,
+        start: Classifier | None,
+        directions: tuple[Array, Array],
+        tolerance: float,
+        max_iter: int,
+    ) -> tuple[Classifier, bool]:
         penalty = self._penalty * strength
         at = start or Classifier(np.zeros((self.num_classes, self.width)), np.zeros(self.num_classes))
         curvature, left = self._pass(at).curvature, max_iter
@@ -115,17 +135,40 @@ class Logistic:
                 return at, search.converged
             curvature = search.last.curvature
 
+    def _follow(self) -> tuple[Classifier, bool]:
+        nowhere = Classifier(np.zeros((self.num_classes, self.width)), np.zeros(self.num_classes))
+        while True:
+            at, state = self._told(nowhere, _PASS)
+            if state != _PASS:
+                return at, state == _CONVERGED
+            self._share(at)
+
+    def _told(self, at: Classifier, state: float) -> tuple[Classifier, float]:
+        """Where process 0 is, and whether it asks for a pass or has ended."""
+        if self._work.world == 1:
+            return at, state
+        flat = torch.from_numpy(np.concatenate([at.weight.ravel(), at.bias, [state]])).to(self._device)
+        weight, bias, last = np.split(self._work.of_first(flat).cpu().numpy(), [at.weight.size, -1])
+        return Classifier(weight.reshape(at.weight.shape), bias), float(last[0])
+
     def judge(self, at: Classifier, rows: NDArray[np.int64]) -> tuple[float, float]:
-        """Share of hits and mean cross entropy on any rows of ``x``."""
+        """Share of hits and mean cross entropy on any rows of ``x``, by process 0."""
         hits, loss = 0, 0.0
         for part in row_slices(len(rows)):
             x, y = self._scaling.apply(self._x[rows[part]]), torch.from_numpy(self._y[rows[part]])
             logits = torch.from_numpy(x @ at.weight.T + at.bias)
             hits += int((logits.argmax(dim=1) == y).sum())
             loss += float(functional.cross_entropy(logits, y, reduction="sum"))
-        return hits / len(rows), loss / len(rows)
+        judged = torch.tensor([hits / len(rows), loss / len(rows)], dtype=torch.float64, device=self._device)
+        share, cross_entropy = self._work.of_first(judged).tolist()
+        return share, cross_entropy
 
     def _pass(self, at: Classifier) -> _Pass:
+        self._told(at, _PASS)
+        return self._share(at)
+
+    def _share(self, at: Classifier) -> _Pass:
+        """One pass over the rows, of which this process takes its parts."""
         self.passes += 1
         device, count = self._device, len(self._rows)
         weight, bias = (torch.from_numpy(part).to(device, self._dtype) for part in at)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 ROWS_AT_ONCE = 8192
+ROUNDING = 16 * float(np.finfo(np.float32).eps)  # of a network's sums, relative: other kernels give other last digits
 
 
 class Scaling(NamedTuple):
@@ -34,7 +35,7 @@ class Scaling(NamedTuple):
             variance += ((x[rows] - mean) ** 2).sum(axis=0) / len(x)
             np.maximum(largest, np.abs(x[rows]).max(axis=0), out=largest)
         deviation = np.sqrt(variance)
-        varies = deviation > np.maximum(np.finfo(np.float32).eps * largest, 1e-30)
+        varies = deviation > np.maximum(ROUNDING * largest, 1e-30)
         return cls(*(part.astype(np.float32).astype(np.float64) for part in (mean, np.where(varies, deviation, 1.0))))
 
     def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast
 
 
 class Work(NamedTuple):
@@ -41,6 +42,16 @@ class Work(NamedTuple):
             return values
         total: torch.Tensor = self.accelerator.reduce(values, reduction="sum")
         return total
+
+    def of_first(self, values: torch.Tensor) -> torch.Tensor:
+        """The values of process 0, on all: for what would be decided otherwise where a processor rounds otherwise.
+
+        Collective.
+        """
+        if self.world == 1:
+            return values
+        first: torch.Tensor = broadcast(values.clone())
+        return first
 
 
 ALONE = Work()

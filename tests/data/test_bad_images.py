@@ -92,11 +92,16 @@ def test_every_split_of_the_work_has_the_same_stand_ins(tmp_path: Path) -> None:
     alone = pairs(train_loader(skipping(source, 9), resident=False, batch_size=8))
     for options in ({"workers": 2}, {"accumulation": 2}):
         split = pairs(train_loader(skipping(source, 9), resident=False, batch_size=8, **options))
-        assert torch.equal(torch.cat(split, dim=1), torch.cat(alone, dim=1))
+        assert same(split, alone)
     ranks = [
         pairs(train_loader(skipping(source, 9), resident=False, batch_size=8, rank=rank, world=2)) for rank in range(2)
     ]
-    assert torch.equal(torch.cat([*ranks[0], *ranks[1]], dim=1), torch.cat(alone, dim=1))
+    assert same([*ranks[0], *ranks[1]], alone)
+
+
+def same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
+    """The same views, in batches of other sizes, which may round otherwise."""
+    return bool((torch.cat(found, dim=1) - torch.cat(expected, dim=1)).abs().max() < 1e-6)
 
 
 def test_what_workers_find_is_counted_once_and_capped(tmp_path: Path) -> None:

@@ -42,15 +42,18 @@ def test_every_image_once_with_its_own_label():
 
 @pytest.mark.parametrize("world", [2, 3, 5])
 def test_ranks_share_the_batches_of_one_process(world):
-    whole = epoch(crops(grey(22)))
-    ranks = [epoch(crops(grey(22), rank=rank, world=world)) for rank in range(world)]
+    noise = np.random.default_rng(0).integers(0, 256, (22, 10, 10, 3), dtype=np.uint8)
+    source = Source("noise", "train", Pixels(noise), classes=[str(i) for i in range(22)], labels=np.arange(22))
+    whole = epoch(crops(source))
+    ranks = [epoch(crops(source, rank=rank, world=world)) for rank in range(world)]
     for index, (size, images, labels) in enumerate(whole):
         assert {found[index][0] for found in ranks} == {size}
         shares = [found[index] for found in ranks]
         assert sorted(label for _, _, own in shares for label in own) == sorted(labels)
         for _, own_images, own in shares:
             for place, label in enumerate(own):
-                assert torch.equal(own_images[place], images[labels.index(label)])  # the same crop on any rank
+                same = images[labels.index(label)]  # the same crop on any rank, up to the rounding of its resize
+                assert (own_images[place] - same).abs().max() < 1e-5
 
 
 def test_an_epoch_and_the_seed_give_new_orders_and_crops_and_repeat():

@@ -105,7 +105,7 @@ def test_blur_of_a_sample_does_not_depend_on_the_others() -> None:
     together, alone = images.clone(), images[:1].clone()
     photometric.gaussian_blur(together, np.array([0.4, 2.0, 1.0]), 23)
     photometric.gaussian_blur(alone, np.array([0.4]), 23)
-    assert torch.equal(together[:1], alone)
+    assert (together[:1] - alone).abs().max() < 1e-6
 
 
 def test_blur_has_the_size_of_the_paper_where_none_is_given() -> None:

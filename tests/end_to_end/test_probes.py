@@ -15,6 +15,9 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.cli import main
+from ssl_hub.data.sources import open_source
+from ssl_hub.evaluate.features import extract
+from ssl_hub.evaluate.model import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results
@@ -23,7 +26,7 @@ from ssl_hub.zoo import get_recipe
 from tests.end_to_end.test_launchers import ACCELERATE, ROOT, TORCHRUN, environment
 
 SHORT = {  # rates for an untrained backbone, whose features are all alike
-    "byol": ["epochs=3", "batch_size=128", "lrs=[3000, 1000, 300]"],
+    "byol": ["epochs=3", "batch_size=128", "lrs=[3000, 1]"],  # the second learns nothing: no rounding chooses it
     "simsiam": ["epochs=3", "batch_size=128", "lrs=[3000]"],
 }
 
@@ -101,13 +104,22 @@ def test_the_protocol_measures_top1_and_top5_of_1000_classes(protocol, releases,
     assert probed[protocol].count(f"linear-{protocol}") == 2  # one process speaks
 
 
-def test_two_processes_agree_with_one(releases, probed):
+def test_two_processes_agree_with_one(imagenet, releases, probed):
+    """In scores, and in accuracy but for images as near a border between classes as the two differ."""
     one, two = (values(releases[name], "linear-byol") for name in ("one", "two"))
     assert one.keys() == two.keys() == {"top1", "top5"}
-    for metric in one:
-        assert abs(one[metric] - two[metric]) <= 0.2 + 1e-9  # two of 1,000 images, where rounding decides
     heads = [ProbeHead.load(folder, "imagenet") for folder in releases.values()]
     assert heads[0].classes[0] == "n01440764" and len(heads[0].classes) == 1000
+    assert heads[0].settings["lr"] == heads[1].settings["lr"] == 3000
+    subject = open_model(releases["one"])
+    images = extract(subject.model, open_source(str(imagenet), "val"), subject.transform, workers=0)
+    ours, theirs = (torch.from_numpy(images.x) @ head.weight.T + head.bias for head in heads)
+    moved = (ours - theirs).abs().amax(dim=1)
+    assert moved.max() < 1e-4 * ours.abs().max()  # 24 steps on float32 features, each rounded at 6e-8
+    ranked = ours.sort(dim=1, descending=True).values
+    for metric, top in (("top1", 1), ("top5", 5)):
+        at_a_border = int((ranked[:, top - 1] - ranked[:, top] <= 2 * moved).sum())
+        assert abs(one[metric] - two[metric]) <= 100 * at_a_border / 1000 + 1e-9
 
 
 def test_the_imagenet_table_shows_the_runs_and_counts_none_that_is_smaller(

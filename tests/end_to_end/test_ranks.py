@@ -137,7 +137,7 @@ def test_ranks_share_no_view_and_together_see_what_one_process_sees():
         return torch.stack([torch.stack(pair, dim=1) for step in loader.epoch(epoch) for pair in step]).flatten(1, 2)
 
     zero, one, whole = views(0, 2), views(1, 2), views(0, 1)
-    assert torch.equal(torch.cat([zero, one], dim=1), whole)
+    assert (torch.cat([zero, one], dim=1) - whole).abs().max() < 1e-5  # smaller batches may round otherwise
     assert torch.equal(views(1, 2), one)
     every = torch.cat([whole, views(0, 1, epoch=1), views(0, 1, seed=1)]).flatten(2).flatten(0, 1)
     assert len(every.unique(dim=0)) == len(every)  # 96 views of one picture, no two alike

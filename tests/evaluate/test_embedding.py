@@ -83,6 +83,13 @@ def test_nearest_equals_a_full_sort():
     assert (rows == places[:, :5].numpy()).mean() > 0.999  # ties
 
 
+def test_images_that_are_equally_near_come_in_their_order():
+    bank = np.eye(3, dtype=np.float32)[np.arange(40) % 2]
+    similarities, rows = nearest(bank, np.eye(3, dtype=np.float32)[[1, 1]], 25)
+    assert rows.tolist() == [[*range(1, 40, 2), *range(0, 10, 2)]] * 2
+    assert similarities.tolist() == [[1.0] * 20 + [0.0] * 5] * 2
+
+
 def test_commands(photos, tmp_path, capsys):
     assert main(["similar", "pixels", f"{photos}/test/réd/0.png", "--data", photos, "--k", "2", "--workers", "0"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.loaders import epoch_order
 from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
@@ -106,33 +107,38 @@ def test_classes_of_one_image_leave_the_middle_rate():
     assert head.settings["lr"] == 0.2 and head.settings["chosen_by"] == "middle: no class has two images"
 
 
-def test_authors_protocol_agrees_with_a_plain_implementation():
-    """Within 0.2 points: of 1,000 test images, two. And the best epoch on test is no top1."""
-    train, test = coloured(3000, noise=110), coloured(1000, seed=1, split="test", noise=110)
+def test_authors_protocol_is_a_plain_implementation_of_it():
+    """From the same start in the same order: equal scores, and equal accuracies but for images at a border."""
+    train, test = coloured(600, noise=110), coloured(200, seed=1, split="test", noise=110)
     protocol = PROTOCOLS["authors-small"]
-    _, results = probe("authors-small", train, test, protocol=protocol)
+    head, results = probe("authors-small", train, test, protocol=protocol)
 
     model = Backbone()
     seen, asked = (extract(model, split, TRANSFORM) for split in (train, test))
     mean, deviation = seen.x.mean(axis=0), seen.x.std(axis=0)
     x, targets = torch.from_numpy((seen.x - mean) / deviation), torch.from_numpy(seen.y)
     asked_x = torch.from_numpy((asked.x - mean) / deviation)
-    torch.manual_seed(11)
     linear = nn.Linear(x.shape[1], 6)
-    nn.init.normal_(linear.weight, std=0.01)
+    nn.init.normal_(linear.weight, std=0.01, generator=torch.Generator().manual_seed(0))
     nn.init.zeros_(linear.bias)
-    adam, accuracies = torch.optim.Adam(linear.parameters(), lr=3e-4, weight_decay=1e-3), []
-    for _ in range(protocol.epochs):
-        for rows in torch.randperm(len(x)).split(128):
+    adam = torch.optim.Adam(linear.parameters(), lr=3e-4, weight_decay=1e-3)
+    least, most = [], []
+    for epoch in range(protocol.epochs):
+        for rows in torch.from_numpy(epoch_order(len(x), seed=0, epoch=epoch)).split(128):
             adam.zero_grad()
             functional.cross_entropy(linear(x[rows]), targets[rows]).backward()
             adam.step()
-        hits = linear(asked_x).argmax(dim=1) == torch.from_numpy(asked.y)
-        accuracies.append(100 * float(hits.double().mean()))
-    assert 30 < accuracies[-1] < 95
+        scores = linear(asked_x).detach()
+        first, second = scores.topk(2).values.unbind(dim=1)
+        hits, at_a_border = scores.argmax(dim=1) == torch.from_numpy(asked.y), first - second < 1e-3
+        least.append(100 * float((hits & ~at_a_border).double().mean()))
+        most.append(100 * float((hits | at_a_border).double().mean()))
+    # Adam divides a gradient by its size, so that one near 0 passes its rounding on: 250 steps of 3e-4 at most.
+    torch.testing.assert_close(torch.from_numpy(asked.x) @ head.weight.T + head.bias, scores, rtol=0, atol=5e-4)
+    assert 30 < least[-1] <= most[-1] < 95 and most[-1] - least[-1] <= 2
     values = {result.metric: result.value for result in results}
-    assert abs(values["top1"] - accuracies[-1]) <= 0.2 + 1e-9
-    assert values[BEST_EPOCH] >= values["top1"] and abs(values[BEST_EPOCH] - max(accuracies)) <= 0.4
+    assert least[-1] <= values["top1"] <= most[-1]
+    assert max(least) <= values[BEST_EPOCH] <= max(most) and values[BEST_EPOCH] >= values["top1"]
 
 
 @pytest.mark.parametrize("name", SHORT)

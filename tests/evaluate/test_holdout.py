@@ -1,9 +1,11 @@
 """The held-out part of a training split: its size, its spread over the classes, and what is never taken."""
 
+import math
+
 import numpy as np
 import pytest
 
-from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.holdout import is_better, stratified_holdout
 from ssl_hub.evaluate.protocols import PROTOCOLS
 
 
@@ -36,3 +38,20 @@ def test_the_seed_decides():
     y = np.arange(100) % 5
     first, again, other = (stratified_holdout(y, 0.2, seed)[1] for seed in (0, 0, 1))
     assert (first == again).all() and (first != other).any()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "better"),
+    [
+        ((0.8, 9.0), (0.7, 0.1), True),  # accuracy first
+        ((0.7, 0.1), (0.8, 9.0), False),
+        ((0.8, 0.50), (0.8, 0.51), True),
+        ((0.8, 0.51), (0.8, 0.50), False),
+        ((0.8, 0.5), (0.8, 0.5 * (1 + 1e-6)), False),  # rounding, and where a fit stopped
+        ((1.0, 0.0), (1.0, 1e-12), False),
+        ((0.1, math.nan), (0.1, 2.3), False),
+        ((0.1, 2.3), (0.1, math.nan), True),
+    ],
+)
+def test_what_is_better_is_so_beyond_rounding(one, other, better):
+    assert is_better(one, other) is better

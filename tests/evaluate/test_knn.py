@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
-from ssl_hub.evaluate.knn import knn, knn_classify
+from ssl_hub.evaluate.knn import knn, knn_classify, largest
 
 LETTERS = tuple("abcdefghij")
 
@@ -53,8 +54,8 @@ def test_chunks_change_nothing(chunk_size):
     x, y, q = random_problem(1)
     whole = knn_classify(x, y, q, k=9, num_classes=7, chunk_size=10**6)
     torch.testing.assert_close(
-        knn_classify(x, y, q, k=9, num_classes=7, chunk_size=chunk_size), whole, atol=1e-5, rtol=0
-    )
+        knn_classify(x, y, q, k=9, num_classes=7, chunk_size=chunk_size), whole, atol=1e-4, rtol=0
+    )  # 8 products rounded at 6e-8, over a temperature of 0.07, of nine votes
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -91,6 +92,21 @@ def test_k_is_clipped_to_the_bank_and_recorded_as_used():
 def test_a_query_of_the_bank_finds_itself_first():
     x, y, _ = random_problem()
     assert next(r.value for r in knn(features(x, y), features(x, y), k=1)) == 100.0
+
+
+@pytest.mark.parametrize("k", [1, 7, 29, 30])
+def test_of_equals_the_first_is_taken(k):
+    values = torch.randint(0, 4, (50, 30), generator=torch.Generator().manual_seed(0)).float()
+    found, places = largest(values, k)
+    ordered = values.sort(dim=1, descending=True, stable=True)
+    assert torch.equal(found, ordered.values[:, :k])
+    assert torch.equal(places.sort(dim=1).values, ordered.indices[:, :k].sort(dim=1).values)
+
+
+def test_a_collapsed_backbone_votes_with_the_first_images_of_the_bank():
+    same, labels = np.eye(8)[np.zeros(500, int)], np.random.default_rng(0).permutation(np.repeat(np.arange(10), 50))
+    scores = knn_classify(same, labels, same[:3], k=20, num_classes=10)
+    assert scores.tolist() == [np.bincount(labels[:20], minlength=10).tolist()] * 3
 
 
 def test_everything_that_the_number_depends_on_stands_beside_it():
@@ -132,14 +148,18 @@ def test_errors_say_what_was_got(changes, text):
         knn_classify(**given)
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's account of a process's memory")
 def test_memory_is_bounded_by_a_chunk_times_the_bank_and_does_not_grow():
     """Unchunked, the similarities of 1,536 queries to 100,000 rows are 614 MB; one chunk of 64 is 26 MB."""
     script = """
-import resource, torch
+import torch
 from ssl_hub.evaluate.knn import knn_classify
 torch.set_num_threads(1)
 bank, labels, queries = torch.randn(100_000, 32), torch.randint(0, 9, (100_000,)), torch.randn(1536, 32)
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+from pathlib import Path
+def peak():  # of this process alone: getrusage begins with that of the process that started it
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 knn_classify(bank, labels, queries[:8], num_classes=9, chunk_size=8)
 start = peak()
 for _ in range(2):

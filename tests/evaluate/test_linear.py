@@ -79,9 +79,10 @@ def test_chosen_strength_is_the_best_of_plain_scikit_learn_on_the_held_out_part(
     for strength in (1e3, 0.3, 1e-7):
         peer = LogisticRegression(C=1 / (strength * len(kept)), max_iter=10_000).fit(z[kept], y[kept])
         scores[strength] = 100 * peer.score(z[held], y[held])
-    assert scores[0.3] > max(scores[1e3], scores[1e-7])  # else this test tests nothing
+    assert scores[0.3] > max(scores[1e3], scores[1e-7]) + 200 / len(held)  # else this test tests nothing
     assert head.settings["strength"] == 0.3 and head.settings["chosen_by"] == "held-out accuracy"
-    assert head.settings["holdout_top1"] == pytest.approx(scores[0.3])
+    # Both stop near the optimum, ours where the objective is within 1e-5: an image at a border may go either way.
+    assert head.settings["holdout_top1"] == pytest.approx(scores[0.3], abs=100 / len(held) + 1e-9)
     assert head.settings["strengths"] == [1e3, 0.3, 1e-7]
 
 
@@ -111,16 +112,21 @@ def test_same_seed_same_head():
 def test_a_feature_that_never_varies_gets_no_weight_and_no_infinity(constant):
     train, test = blobs(), blobs(1, split="test")
     wider = [Features(np.c_[f.x, np.full(len(f), constant)], f.y, f.classes, f.dataset, f.split) for f in (train, test)]
-    head, results = linear_probe(*wider)
+    # A strength of 1 makes the objective strongly convex: within 1e-7 of its least, weights are within 5e-4.
+    (head, _), (without, _) = (linear_probe(*pair, Cached(strengths=(1.0,))) for pair in (wider, (train, test)))
     assert abs(float(head.weight[:, -1].abs().max()) * constant) < 1e-3
-    assert results[0].value == linear_probe(train, test)[1][0].value
+    x = torch.from_numpy(test.x)
+    torch.testing.assert_close(
+        x @ head.weight[:, :-1].T + head.bias, x @ without.weight.T + without.bias, rtol=0, atol=1e-2
+    )
 
 
+@pytest.mark.parametrize("steps", [1, 8])  # in the last digit: a network's sums differ by several
 @pytest.mark.parametrize("level", [1.0, 1e-39])
-def test_a_feature_that_varies_by_rounding_only_is_not_blown_up(level):
+def test_a_feature_that_varies_by_rounding_only_is_not_blown_up(level, steps):
     train, test = blobs(), blobs(1, split="test")
-    one_ulp = np.nextafter(np.float32(level), np.float32(np.inf))
-    jitter = np.random.default_rng(0).choice(np.array([level, one_ulp], np.float32), len(train))
+    digit = np.spacing(np.float32(level))
+    jitter = np.float32(level) + digit * np.random.default_rng(0).integers(0, steps + 1, len(train)).astype(np.float32)
     head, _ = linear_probe(change(train, x=np.c_[train.x, jitter]), change(test, x=np.c_[test.x, jitter]))
     assert float(head.weight[:, -1].abs().max()) < 1e-3
 
@@ -128,8 +134,9 @@ def test_a_feature_that_varies_by_rounding_only_is_not_blown_up(level):
 def test_a_collapsed_backbone_is_measured_at_chance():
     same = np.ones((60, 8))
     y = np.tile(np.arange(6), 10)
-    _, results = linear_probe(Features(same, y, CLASSES, "d", "train"), Features(same, y, CLASSES, "d", "test"))
+    head, results = linear_probe(Features(same, y, CLASSES, "d", "train"), Features(same, y, CLASSES, "d", "test"))
     assert results[0].value == pytest.approx(100 / 6)
+    assert head.settings["strength"] == 10.0  # all are equal, and rounding does not choose among them
 
 
 def test_two_classes_give_two_rows_and_no_top5():
@@ -138,7 +145,10 @@ def test_two_classes_give_two_rows_and_no_top5():
     assert head.weight.shape == (2, 12) and [r.metric for r in results] == ["top1"]
     scaled = StandardScaler().fit(train.x)
     peer = LogisticRegression(C=1 / (head.settings["strength"] * 60), tol=1e-6).fit(scaled.transform(train.x), train.y)
-    assert results[0].value == pytest.approx(100 * peer.score(scaled.transform(test.x), test.y))
+    probabilities = peer.predict_proba(scaled.transform(test.x))
+    at_a_border = np.abs(probabilities[:, 0] - 0.5) < 0.01
+    agreed = 100 * (probabilities.argmax(axis=1) == test.y).mean()
+    assert results[0].value == pytest.approx(agreed, abs=100 * at_a_border.mean() + 1e-9) and at_a_border.mean() < 0.1
 
 
 def test_classes_without_training_images_are_never_predicted():

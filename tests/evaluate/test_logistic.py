@@ -34,6 +34,15 @@ def fitted(x, y, strength, max_iter=1000):
     return model.fit(strength, None, model.directions(), tolerance=TOLERANCE, max_iter=max_iter)
 
 
+def assert_same_optimum(x, y, one, other, strength):
+    """Both objectives are within TOLERANCE of the least (an estimate, hence times ten), so strong convexity bounds what
+    is between the weights: strength / 2 |W - optimum|^2 is at most that."""
+    z = Scaling.of(x).apply(x).astype(np.float64)
+    ours, theirs = (objective(z, y, *at, strength) for at in (one, other))
+    assert abs(ours - theirs) < 10 * TOLERANCE * theirs
+    assert np.linalg.norm(one.weight - other.weight) < 2 * np.sqrt(2 * 10 * TOLERANCE * theirs / strength)
+
+
 @pytest.mark.parametrize("classes", [2, 5])
 @pytest.mark.parametrize("strength", [1.0, 1e-2, 1e-4])
 def test_loss_and_accuracy_are_those_of_scikit_learns_optimum(strength, classes):
@@ -47,8 +56,10 @@ def test_loss_and_accuracy_are_those_of_scikit_learns_optimum(strength, classes)
     penalty = strength * (2 if classes == 2 else 1)
     ours, theirs = objective(z, y, *at, penalty), objective(z, y, weight, bias, penalty)
     assert converged and abs(ours - theirs) < 1e-5 * theirs
-    hits = ((z @ at.weight.T + at.bias).argmax(axis=1) == y).sum()
-    assert abs(int(hits) - round(peer.score(z, y) * len(y))) <= 1
+    scores, peers = np.sort(z @ at.weight.T + at.bias, axis=1), z @ weight.T + bias
+    at_a_border = scores[:, -1] - scores[:, -2] < 2 * np.abs(scores - np.sort(peers, axis=1)).max()
+    hits, theirs = (((z @ w.T + b).argmax(axis=1) == y).sum() for w, b in ((at.weight, at.bias), (weight, bias)))
+    assert abs(int(hits) - int(theirs)) <= at_a_border.sum() <= 0.02 * len(y)
 
 
 def test_a_sweep_of_eight_costs_at_most_half_of_eight_fits_from_nothing():
@@ -72,7 +83,7 @@ def test_features_read_in_parts_give_the_same_fit(monkeypatch):
     held, _ = fitted(x, y, 1e-2)
     monkeypatch.setattr(logistic, "HELD_NUMBERS", 0)
     streamed, _ = fitted(x, y, 1e-2)
-    np.testing.assert_allclose(held.weight, streamed.weight, atol=1e-6)
+    assert_same_optimum(x, y, held, streamed, 1e-2)
 
 
 def test_too_many_features_to_tell_directions_apart_still_reach_the_optimum(monkeypatch):
@@ -81,7 +92,7 @@ def test_too_many_features_to_tell_directions_apart_still_reach_the_optimum(monk
     monkeypatch.setattr(logistic, "WHITENED_WIDTH", 10)
     untold, converged = fitted(x, y, 1e-2)
     assert converged
-    np.testing.assert_allclose(told.weight, untold.weight, atol=2e-3)
+    assert_same_optimum(x, y, told, untold, 1e-2)
 
 
 def test_few_iterations_are_kept_to_and_said():

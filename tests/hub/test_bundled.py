@@ -30,7 +30,9 @@ def test_its_numbers_are_what_its_weights_give_and_nothing_is_written_to_it():
     before = {path: path.read_bytes() for path in BUNDLED.rglob("*") if path.is_file()}
     recorded = read_results(BUNDLED)
     assert top1(ssl_hub.knn("directpred-digits"), "knn") == pytest.approx(top1(recorded, "knn"), abs=0.4)
-    measured = ssl_hub.linear_probe("directpred-digits")
+    # At the strength that was chosen: a choice on 130 images could turn on one that lies at a border.
+    strength = next(r.settings["strength"] for r in recorded if r.protocol == "linear-cached")
+    measured = ssl_hub.linear_probe("directpred-digits", overrides={"strengths": (strength,)})
     assert top1(measured, "linear-cached") == pytest.approx(top1(recorded, "linear-cached"), abs=0.4)
     assert {path: path.read_bytes() for path in BUNDLED.rglob("*") if path.is_file()} == before
 

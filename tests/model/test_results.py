@@ -118,7 +118,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_debris(tmp_path, monkeypa
 
 def measure(scores, labels, counted):
     about = {"dataset": "d", "split": "s", "protocol": "knn", "settings": {}}
-    results = accuracy_results(torch.tensor(scores), torch.tensor(labels), torch.tensor(counted), **about)
+    results = accuracy_results(torch.tensor(scores), torch.tensor([*labels]), torch.tensor(counted), **about)
     return {r.metric: r.value for r in results}
 
 
@@ -130,6 +130,13 @@ def test_accuracy_counts_only_counted_classes_and_has_top5_from_five_classes_on(
     assert measure([[6.0, 5, 4, 3, 0, 0]], [4], [[True] * 4 + [False] * 2]) == {"top1": 0.0, "top5": 0.0}
     assert measure([[0.0, 0, 0, 0, 0]], [0], [[False] * 5]) == {"top1": 0.0, "top5": 0.0}
     assert measure([[1.0, 2, 3, 4]], [3], [[True] * 4]) == {"top1": 100.0}
+
+
+def test_of_equal_scores_the_first_class_is_guessed_first():
+    """A collapsed model is right about the first class, and among five guesses about the first five."""
+    assert measure([[0.0] * 10] * 10, range(10), [[True] * 10] * 10) == {"top1": 10.0, "top5": 50.0}
+    assert measure([[2.0, 1, 3, 3, 1, 1, 1]] * 7, range(7), [[True] * 7] * 7)["top1"] == pytest.approx(100 / 7)
+    assert measure([[2.0, 1, 3, 3, 1, 1, 1]] * 7, range(7), [[True] * 7] * 7)["top5"] == pytest.approx(500 / 7)
 
 
 def test_records_are_immutable():

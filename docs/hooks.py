@@ -11,6 +11,7 @@ import html
 import importlib
 import inspect
 import io
+import json
 import pkgutil
 import re
 import sys
@@ -230,6 +231,20 @@ def public_names() -> str:
     return "# Public names\n\nAfter `import ssl_hub`, which imports nothing heavy:\n\n" + _table(("name", ""), rows)
 
 
+def families() -> str:
+    """What every family of timm did, as benchmarks/families.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "families.json").read_text())
+    checks = ("converted", "trained", "loaded", "frozen")
+    rows = []
+    for family, row in found["families"].items():
+        said = ["yes" if row.get(check) is True else "no" for check in checks]
+        why = row.get("refused") or "; ".join(row[check] for check in checks if row.get(check) not in (None, True))
+        rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), row.get("layers", ""), *said, why))
+    outcomes = ("synchronised, equal", "trained", "loaded, equal", "frozen exactly")
+    head = ("family", "model", "pixels", "BN", *outcomes, "why not")
+    return f"timm {found['timm']}, {len(rows)} families.\n\n" + _table(head, rows)
+
+
 def _without_roles(docstring: str) -> str:
     return re.sub(r":\w+:(`)~?([\w.]+`)", r"\1\2", docstring)
 
@@ -258,7 +273,8 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 
 GENERATORS: dict[str, Callable[..., str]] = {
-    generator.__name__: generator for generator in (recipes, options, settings, importers, protocols, tables, script)
+    generator.__name__: generator
+    for generator in (recipes, options, settings, importers, protocols, tables, families, script)
 }
 
 

@@ -40,7 +40,7 @@ ALLOWED = {
 }
 # Heavy or replaceable libraries have one home each.
 HOMES = {
-    "timm": {"model/backbones.py"},
+    "timm": {"model/backbones.py", "model/normalisation.py", "model/stages.py"},
     "accelerate": {"train", "evaluate"},
     "huggingface_hub": {"hub"},
     "matplotlib": {"theory", "hub", "evaluate", "tables"},

@@ -90,6 +90,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         return Subject(untrained, make_transform(size=recipe.views.size, **recipe.views.evaluation), None, recipe)
     if name.startswith(TIMM):
         architecture, _, tag = name.removeprefix(TIMM).partition("@")
+        if not tag:
+            backbones.check_untrained(architecture)
         size = {} if image_size is None else {"input_size": (3, image_size, image_size), "crop_pct": 1.0}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import timm
 import torch
-from timm.models import build_model_with_cfg, generate_default_cfgs, group_parameters, register_model
+from timm.models import build_model_with_cfg, generate_default_cfgs, get_deprecated_models, register_model
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import nn
 
@@ -86,10 +90,41 @@ def is_small(name: str) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Raise :class:`UsageError` with the nearest name unless timm knows the architecture (a ``.tag`` may follow it)."""
-    base = name.split(".")[0]
+    """Raise :class:`UsageError` with the nearest name unless timm knows the architecture, and the ``.tag`` after it."""
+    base, tag = _parts(name)
     if not timm.is_model(base):
         raise UsageError(f"unknown backbone {name!r}{suggest(base, timm.list_models())[:200]}")
+    tags = [known.partition(".")[2] for known in timm.list_models(f"{base}.*", include_tags=True)]
+    if tag and tag not in (*tags, NEEDS_US):
+        there = f"timm has {', '.join(tags)}" if any(tags) else "timm has no weights of it"
+        raise UsageError(f"backbone {name!r}: {base} has no weights tagged {tag!r}; {there}")
+
+
+def check_untrained(name: str) -> None:
+    """Raise UsageError for the name of weights, where what is asked for starts from random ones and would ignore it."""
+    check_name(name)
+    base, tag = _parts(name)
+    if tag:
+        raise UsageError(
+            f"{name!r} names pretrained weights, and this starts from random ones: give {base!r}; what takes pretrained"
+            f" models (fine-tuning, probes) loads these as 'timm:{base}@{tag}'"
+        )
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Architecture and tag, which older names of timm held without a dot."""
+    base, _, tag = (get_deprecated_models().get(name) or name).partition(".")
+    return base, tag
+
+
+class Making(NamedTuple):
+    """How a model was made, so that it can be made again with a classifier."""
+
+    name: str
+    options: dict[str, Any]
+
+
+MAY_LACK = ("zero_init_last", "img_size", "drop_path_rate")  # options that not every architecture has
 
 
 def create(
@@ -97,31 +132,50 @@ def create(
 ) -> nn.Module:
     """A timm model in train mode; with ``num_classes=0`` it maps [B, 3, H, W] to pooled features [B, C].
 
-    ``image_size`` is for architectures that are built for one, such as ViT. It and ``zero_init_last`` are left out for
-    those that have no such option; everything else goes to timm as it is. Raises UsageError where timm has no such
-    weights, or they are not on this machine and cannot be fetched.
+    ``image_size`` is for architectures that are built for one, such as ViT, and left out for those that take any.
+    ``zero_init_last`` is left out where there is no residual branch to start at zero: ``model.left_out`` says so.
+    Everything else goes to timm as it is. ``model.made_by`` keeps what was asked for.
+
+    Raises UsageError for an image size or a ``drop_path_rate`` that the architecture cannot have, and where timm has no
+    such weights, or they are not on this machine and cannot be fetched.
     """
     check_name(name)
-    if image_size is not None:
-        options["img_size"] = image_size
+    given = {**options, **({} if image_size is None else {"img_size": image_size})}
     while True:
         try:
-            model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes, **options)
+            model = timm.create_model(name, pretrained=pretrained, num_classes=num_classes, **given)
+            break
         except TypeError as error:
-            refused = [
-                option for option in ("zero_init_last", "img_size") if option in options and option in str(error)
-            ]
+            refused = [option for option in MAY_LACK if option in given and option in str(error)]
             if not refused:
                 raise
-            del options[refused[0]]
+            del given[refused[0]]
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
-            cause = str(error).strip().splitlines()[0]
-            raise UsageError(f"the weights of {name!r} cannot be had: {cause}") from None
-        else:
-            assert isinstance(model, nn.Module)
-            return model
+            raise UsageError(f"the weights of {name!r} cannot be had: {_first_line(error)}") from None
+        except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
+            if image_size is None:
+                raise
+            raise UsageError(f"{name} cannot be built for images of {image_size}: {_first_line(error)}") from None
+    assert isinstance(model, nn.Module)
+    if options.get("drop_path_rate") and not any(getattr(layer, "drop_prob", 0) for layer in model.modules()):
+        rate = options["drop_path_rate"]
+        raise UsageError(f"backbone.drop_path_rate is {rate:g}, and {name} has no stochastic depth; expected 0")
+    model.made_by = Making(name, {**options, "image_size": image_size})  # type: ignore[assignment]
+    asked = [option for option in ("zero_init_last",) if options.get(option)]
+    model.left_out = [option for option in asked if not _takes(model, option)]  # type: ignore[assignment]
+    return model
+
+
+def _takes(model: nn.Module, option: str) -> bool:
+    """Whether the architecture's class names the option: some take any option, and drop what they do not know."""
+    makers = (vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind))
+    return any(option in inspect.signature(maker).parameters for maker in makers)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def feature_width(model: nn.Module, image_size: int) -> int:
@@ -130,32 +184,53 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     Run in eval mode under no_grad, so no running statistic moves; training flags are restored. Raises UsageError where
     the model does not take images of this size, or does not pool.
     """
-    training = {module: module.training for module in model.modules()}
-    parameter = next(model.parameters())
-    image = torch.zeros(1, 3, image_size, image_size, dtype=parameter.dtype, device=parameter.device)
     try:
-        with torch.no_grad():
-            out = model.eval()(image)
-    except (AssertionError, RuntimeError) as error:  # some are built for one size, or have a smallest
-        cause = str(error).strip().splitlines()[0]
-        raise UsageError(f"{type(model).__name__} does not take images of {image_size} pixels: {cause}") from None
-    finally:
-        for module, flag in training.items():
-            module.training = flag
+        with _evaluating(model), torch.no_grad():
+            out = model(_black(model, image_size))
+    except Exception as error:  # some are built for one size, or have a smallest, and each says so in its own way
+        raise UsageError(
+            f"{type(model).__name__} does not take images of {image_size} pixels: {_first_line(error)}"
+        ) from None
     if not isinstance(out, torch.Tensor) or out.ndim != 2:
         shape: object = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
         raise UsageError(f"the backbone returns {shape}, expected pooled features [B, C]; choose a model that pools")
     return int(out.shape[1])
 
 
-def group_depths(model: nn.Module) -> dict[str, int]:
-    """Depth of each parameter by name: 0 for the stem, then one more for each stage or block, the classifier last.
+def freeze_idle(model: nn.Module, image_size: int) -> list[str]:
+    """Freeze the parameters that the output does not depend on, found on one black image; warns of them by name.
 
-    Blocks of transformers, stages of others, by timm's own grouping.
+    Some models with ``num_classes=0`` keep a few that only their classifiers use. They get no gradient, which
+    distributed training takes for an error. Nothing else of the model changes.
     """
-    matcher = model.group_matcher(coarse=True)  # type: ignore[operator]
-    depths: dict[str, int] = group_parameters(model, matcher, reverse=True)
-    return depths
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    with _evaluating(model), torch.enable_grad():
+        out = model(_black(model, image_size)).sum()
+        gradients = torch.autograd.grad(out, list(named.values()), allow_unused=True)
+    idle = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
+    for name in idle:
+        named[name].requires_grad_(False)
+    if idle:
+        kind = type(model).__name__
+        warnings.warn(f"{kind} does not use {', '.join(idle[:3])} ({len(idle)} parameters): not trained", stacklevel=2)
+    return idle
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    training = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training[model])  # some throw away in train() what they keep for evaluation
+        for module, flag in training.items():
+            module.training = flag
+
+
+def _black(model: nn.Module, size: int) -> torch.Tensor:
+    like = next(model.parameters())
+    return torch.zeros(1, 3, size, size, dtype=like.dtype, device=like.device)
 
 
 def timm_config(name: str, model: nn.Module, views: Views) -> dict[str, Any]:

@@ -15,9 +15,9 @@ class Lars(torch.optim.Optimizer):
     """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv 1708.03888, algorithm 1).
 
     With g the gradient plus ``weight_decay`` w, a parameter w of two or more dimensions takes g scaled by
-    ``trust_coefficient`` |w| / (|gradient| + ``weight_decay`` |w|), or g itself where either norm is 0; biases and
-    normalisation, of one dimension, always take g itself. Momentum follows the scaling, as in SGD:
-    v <- momentum v + g, w <- w - lr v. Norms are in float32.
+    ``trust_coefficient`` |w| / (|gradient| + ``weight_decay`` |w|), or g itself where either norm is 0; parameters of
+    one dimension, and groups with ``adapted=False`` (tokens, position embeddings), always take g itself. Momentum
+    follows the scaling, as in SGD: v <- momentum v + g, w <- w - lr v. Norms are in float32.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Lars(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         trust_coefficient: float = 0.001,
     ) -> None:
-        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        settings = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "adapted": True}
         super().__init__(params, {**settings, "trust_coefficient": trust_coefficient})
 
     @torch.no_grad()
@@ -42,7 +42,7 @@ class Lars(torch.optim.Optimizer):
                 continue
             gradients = [p.grad for p in parameters if p.grad is not None]
             updates = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
-            adapted = [i for i, p in enumerate(parameters) if p.ndim > 1]
+            adapted = [i for i, p in enumerate(parameters) if group["adapted"] and p.ndim > 1]
             if adapted:
                 ratios = _trust_ratios([parameters[i] for i in adapted], group)
                 torch._foreach_mul_([updates[i] for i in adapted], ratios)

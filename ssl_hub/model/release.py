@@ -36,6 +36,7 @@ from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
 from ssl_hub.model.release_config import write_config as write_config
 from ssl_hub.model.siamese import Siamese
+from ssl_hub.model.stages import classifier_names, linear_classifier
 
 BRANCHES = ("online", "target")
 Branch = Literal["online", "target"]
@@ -100,6 +101,8 @@ def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: b
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
     config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": collapsed}
+    if left_out := getattr(backbone, "left_out", []):
+        config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
     write_config(folder, config)
     write_tensors(folder / MODEL, backbone.state_dict())
     method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}
@@ -116,13 +119,10 @@ def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence
     """
     files.check_unchanged(folder, (MODEL, CONFIG))  # or what follows would note the hash of damaged weights
     config = read_config(folder)
-    name = config["pretrained_cfg"].get("classifier")
     model = load_backbone(folder, num_classes=len(classes))
     try:
         attach_classifier(model, weight, bias, classes)
     except UsageError:
-        return False
-    if not isinstance(name, str) or f"{name}.weight" not in model.state_dict():
         return False
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(classes)
     config["label_names"] = list(classes)
@@ -135,17 +135,17 @@ def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence
 
 def attach_classifier(model: nn.Module, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> None:
     """Give a timm model with a fresh classifier these weights [K, C], [K]; class names become ``model.label_names``."""
-    classifier: nn.Module = model.get_classifier()  # type: ignore[operator]
-    if not isinstance(classifier, nn.Linear):
+    classifier = linear_classifier(model)
+    if classifier is None or classifier.bias is None:
         raise UsageError(
-            f"{type(model).__name__} has no linear classifier to attach a head to, but {type(classifier).__name__}"
+            f"{type(model).__name__} has no linear classifier of its features to attach a head to; fit its probe again"
+            " where it is needed"
         )
-    if classifier.weight.shape != weight.shape:
-        raise UsageError(
-            f"head of width {weight.shape[1]} on a backbone of width {classifier.in_features}: it fits another one"
-        )
+    width = classifier.weight.shape[1]
+    if weight.shape != (len(classifier.weight), width):
+        raise UsageError(f"head of width {weight.shape[1]} on a backbone of width {width}: it fits another one")
     with torch.no_grad():
-        classifier.weight.copy_(weight)
+        classifier.weight.copy_(weight.view_as(classifier.weight))
         classifier.bias.copy_(bias)
     model.label_names = list(classes)  # type: ignore[assignment]
 
@@ -176,33 +176,42 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     config = read_config(folder)
     _check_recipe(folder, config["architecture"])
+    options = {"pretrained_cfg_overlay": image_settings(config), **model_args(folder / CONFIG, config)}
     tensors = read_tensors(folder / MODEL)
-    classifier = config["pretrained_cfg"].get("classifier")
-
-    def is_head(name: str) -> bool:
-        return isinstance(classifier, str) and name.startswith(f"{classifier}.")
-
-    head = {name: tensor for name, tensor in tensors.items() if is_head(name)}
-    body = {name: tensor for name, tensor in tensors.items() if name not in head}
-    if which == "target":
-        method = read_tensors(folder / METHOD)
-        prefix = "target.backbone."
-        body = {name.removeprefix(prefix): tensor for name, tensor in method.items() if name.startswith(prefix)}
-        if not body:
-            raise UsageError(f"{folder} has no target network: its method shares the online one; use which='online'")
-    wanted = len(head.get(f"{classifier}.bias", ())) if num_classes is None else num_classes
-    options = model_args(folder / CONFIG, config)
+    released = _released_classes(folder, config, tensors)
     model = backbones.create(
-        config["architecture"], num_classes=wanted, pretrained_cfg_overlay=image_settings(config), **options
+        config["architecture"], num_classes=released if num_classes is None else num_classes, **options
     )
-    if num_classes:  # a fresh classifier keeps its own initialisation
-        tensors = body | {name: tensor for name, tensor in model.state_dict().items() if is_head(name)}
-    else:
-        tensors = body | (head if num_classes is None else {})
+    own = model.state_dict()
+    if num_classes or which == "target" or own.keys() != tensors.keys():  # else it is what is asked for
+        classifier = classifier_names(config["architecture"], **options)
+        fresh = {name: tensor for name, tensor in own.items() if name in classifier}
+        head = {name: tensor for name, tensor in tensors.items() if name in classifier}
+        body = {name: tensor for name, tensor in tensors.items() if name not in classifier}
+        if which == "target":
+            body = _target_backbone(folder)
+        tensors = body | (fresh if num_classes else head if num_classes is None and released else {})
     path = folder / (MODEL if which == "online" else METHOD)
     load_strictly(model, tensors, where=str(path))
     check_finite(path, tensors)
     return model.eval()
+
+
+def _released_classes(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:
+    """The number of classes of the released classifier, 0 without one."""
+    classes = config.get("num_classes") or 0
+    if classes != 0 and (type(classes) is not int or classes not in {len(t) for t in tensors.values() if t.ndim}):
+        raise UsageError(f"{folder / CONFIG}: 'num_classes' is {classes!r}, and {MODEL} has no classifier of that many")
+    return classes
+
+
+def _target_backbone(folder: Path) -> dict[str, Tensor]:
+    prefix = "target.backbone."
+    method = read_tensors(folder / METHOD)
+    body = {name.removeprefix(prefix): tensor for name, tensor in method.items() if name.startswith(prefix)}
+    if not body:
+        raise UsageError(f"{folder} has no target network: its method shares the online one; use which='online'")
+    return body
 
 
 def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:

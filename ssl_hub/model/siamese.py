@@ -16,6 +16,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
 from ssl_hub.model.heads import mlp
 from ssl_hub.model.losses import Loss
+from ssl_hub.model.normalisation import synchronised
 from ssl_hub.model.parts import build_parts
 from ssl_hub.model.predictors import Predictor
 from ssl_hub.model.targets import Target
@@ -100,6 +101,7 @@ def build(recipe: Recipe) -> Siamese:
     if recipe.projector.layers < 1:
         raise UsageError(f"projector.layers is {recipe.projector.layers}, expected at least 1")
     predictor, target, loss = build_parts(recipe)
+    backbones.check_untrained(recipe.backbone.name)
     options: dict[str, Any] = {"zero_init_last": recipe.backbone.zero_init_last}
     if recipe.backbone.drop_path_rate:
         options["drop_path_rate"] = recipe.backbone.drop_path_rate
@@ -109,6 +111,23 @@ def build(recipe: Recipe) -> Siamese:
         *[recipe.projector.hidden_width] * (recipe.projector.layers - 1),
         recipe.projector.output_width,
     ]
+    backbones.freeze_idle(backbone, recipe.views.size)
     projector = mlp(widths, norm_affine=recipe.projector.norm_affine, output_norm=recipe.projector.output_norm)
     encoder = Encoder(backbone, projector, joint_views=recipe.train.joint_views)
     return Siamese(encoder, predictor, target, loss).train()
+
+
+def arranged(siamese: Siamese, *, synchronise: bool, channels_last: bool, compiled: bool) -> Siamese:
+    """Synchronised BN in both branches, memory format, compilation; tensors and their names stay the same."""
+    target = siamese.target
+    if synchronise:
+        siamese = synchronised(siamese)
+        if target.network is not None:
+            target.network = synchronised(target.network)
+    if channels_last:
+        siamese = siamese.to(memory_format=torch.channels_last)
+    if compiled:
+        siamese.encoder.compile()
+        if target.network is not None:
+            target.network.compile()
+    return siamese

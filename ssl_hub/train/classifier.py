@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,10 @@ from torch.nn import functional
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import COUNT, NOT_NEGATIVE, POSITIVE, SEED, above, below, check, whole
-from ssl_hub.model.backbones import group_depths
+from ssl_hub.model.normalisation import synchronised
+from ssl_hub.model.roles import weights
+from ssl_hub.model.stages import depths, frozen_modules
+from ssl_hub.train.launch import synchronises
 from ssl_hub.train.optim import load_named_state, named_state, schedule_factor, set_learning_rates
 
 
@@ -38,7 +41,7 @@ class Finetuning:
     batch_size: int = 256  # over all processes and accumulation
     accumulation: int = 1
     momentum: float = 0.9
-    weight_decay: float = 0.0  # not of biases and normalisation
+    weight_decay: float = 0.0  # of weights: not of biases, normalisation, position embeddings, tokens
     sync_bn: bool = True  # on several GPUs
     seed: int = 0
 
@@ -67,17 +70,26 @@ LIMITS = {
 
 
 class ClassifierTrainer:
-    """A classifier [B, 3, S, S] -> [B, K] with its optimiser, advanced one optimiser step at a time."""
+    """A classifier [B, 3, S, S] -> [B, K] with its optimiser, advanced one optimiser step at a time.
+
+    ``classifier`` names the new part of it, as :func:`~ssl_hub.model.stages.with_classifier` does.
+    """
 
     def __init__(
-        self, model: nn.Module, settings: Finetuning, accelerator: Accelerator, *, steps_per_epoch: int
+        self,
+        model: nn.Module,
+        classifier: Collection[str],
+        settings: Finetuning,
+        accelerator: Accelerator,
+        *,
+        steps_per_epoch: int,
     ) -> None:
         self.network, self.settings, self.accelerator, self.step = model, settings, accelerator, 0
         self.steps_per_epoch, self.total_steps = steps_per_epoch, settings.epochs * steps_per_epoch
-        groups = parameter_groups(model, settings)
-        self._frozen = frozen_modules(model)
-        if settings.sync_bn and accelerator.num_processes > 1 and accelerator.device.type == "cuda":
-            self.network = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        if synchronises(accelerator, settings.sync_bn):
+            self.network = synchronised(model)
+        groups = parameter_groups(self.network, classifier, settings)
+        self._frozen = list(frozen_modules(self.network, classifier))  # of the layers that train, so after conversion
         optimizer = torch.optim.SGD(
             groups, lr=settings.lr, momentum=settings.momentum, nesterov=settings.momentum > 0, foreach=True
         )
@@ -131,34 +143,29 @@ class ClassifierTrainer:
         self.step = int(state["step"])
 
 
-def parameter_groups(model: nn.Module, settings: Finetuning) -> list[dict[str, Any]]:
-    """Parameters by depth and dimension, deeper ones with higher learning rates; what is to be frozen is, here.
+def parameter_groups(model: nn.Module, classifier: Collection[str], settings: Finetuning) -> list[dict[str, Any]]:
+    """Parameters by depth and role, deeper ones with higher learning rates; what is to be frozen is, here.
 
-    UsageError where ``freeze`` leaves nothing of the backbone to train and is more than the backbone has.
+    UsageError where ``freeze`` is more than the backbone has.
     """
-    depths = group_depths(model)
-    deepest = max(depths.values())  # the classifier's
-    if not 0 <= settings.freeze <= deepest:
+    depth, stages = depths(model, classifier)
+    if settings.freeze > stages:
         raise UsageError(
-            f"freeze is {settings.freeze}, and {type(model).__name__} has {deepest} stages before its classifier; "
-            f"expected 0 (none) to {deepest} (all of the backbone)"
+            f"freeze is {settings.freeze}, and {type(model).__name__} has {stages} stages before its classifier; "
+            f"expected 0 (none) to {stages} (all of the backbone)"
         )
-    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    deepest, decaying = max(depth.values()), weights(model)
+    groups: dict[tuple[int, bool, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
-        depth, flat = depths[name], parameter.ndim <= 1
-        if depth < settings.freeze:
+        new, plain = name in classifier, name not in decaying
+        if depth[name] < settings.freeze and not new:
             parameter.requires_grad_(False)
+        if not parameter.requires_grad:
             continue
-        ratio = settings.layer_decay ** (deepest - depth) * (settings.head_lr_ratio if depth == deepest else 1.0)
-        decay = 0.0 if flat else settings.weight_decay
+        ratio = settings.layer_decay ** (deepest - depth[name]) * (settings.head_lr_ratio if new else 1.0)
+        decay = 0.0 if plain else settings.weight_decay
         empty = {"params": [], "names": [], "lr_ratio": ratio, "weight_decay": decay, "constant": False}
-        group = groups.setdefault((depth, flat), empty)
+        group = groups.setdefault((depth[name], new, plain), empty)
         group["params"].append(parameter)
         group["names"].append(name)
     return [groups[key] for key in sorted(groups)]
-
-
-def frozen_modules(model: nn.Module) -> list[nn.Module]:
-    """The modules that have parameters, none of which is trained."""
-    modules = ((module, list(module.parameters())) for module in model.modules())
-    return [module for module, own in modules if own and not any(p.requires_grad for p in own)]

@@ -31,9 +31,11 @@ from ssl_hub.evaluate.model import INIT, TIMM, Extraction, Subject, open_model, 
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
+from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.metrics import Metrics
 from ssl_hub.model.release import read_facts, write_recipe
 from ssl_hub.model.results import Result, append_results, installed_versions, read_results
+from ssl_hub.model.stages import with_classifier
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetuned import config_of, write_release
@@ -84,7 +86,7 @@ def finetune(
     if not 0 < fraction <= 1:
         raise UsageError(f"fraction is {fraction}, expected a share over 0 and up to 1, for example 0.01")
     subject = open_model(model, image_size=extraction.image_size, seed=settings.seed)
-    if not callable(getattr(subject.model, "reset_classifier", None)):
+    if not hasattr(subject.model, "made_by"):
         raise UsageError(f"{model} takes no classifier; give a run, a release, {TIMM}NAME or {INIT}RECIPE")
     train, test = sources_of(subject.recipe, data, extraction)
     check_labels(labels_of(train), labels_of(test))
@@ -216,8 +218,9 @@ def _prepared(
     )
     torch.manual_seed(settings.seed)  # the same new classifier on every process
     assert train.classes is not None
-    subject.model.reset_classifier(len(train.classes))  # type: ignore[operator]
-    trainer = ClassifierTrainer(subject.model, settings, accelerator, steps_per_epoch=crops.steps_per_epoch)
+    network, classifier = with_classifier(subject.model, len(train.classes))
+    freeze_idle(network, subject.transform.size)
+    trainer = ClassifierTrainer(network, classifier, settings, accelerator, steps_per_epoch=crops.steps_per_epoch)
     torch.manual_seed(settings.seed + accelerator.process_index)  # dropout and drop-path differ over processes
     return trainer, crops
 

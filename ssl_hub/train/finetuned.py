@@ -13,6 +13,7 @@ from ssl_hub.evaluate.model import Subject
 from ssl_hub.model import backbones, files
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import FORMAT, MODEL, write_config, write_tensors
+from ssl_hub.model.stages import linear_classifier
 
 
 def config_of(subject: Subject, source: str, train: Source) -> dict[str, Any]:
@@ -43,9 +44,9 @@ def write_release(folder: Path, network: nn.Module, config: dict[str, Any], trai
     """The files of a release, the classifier in the model and, where it is one linear layer, as a head too."""
     write_tensors(folder / MODEL, network.state_dict())
     write_config(folder, config)
-    classifier = network.get_classifier()  # type: ignore[operator]
-    if isinstance(classifier, nn.Linear) and train.classes is not None:
-        weight, bias = (p.detach().cpu().float() for p in (classifier.weight, classifier.bias))
+    classifier = linear_classifier(network)
+    if classifier is not None and classifier.bias is not None and train.classes is not None:
+        weight, bias = (p.detach().cpu().float() for p in (classifier.weight.flatten(1), classifier.bias))
         settings = {"protocol": "finetune", "train_split": train.split, "train_size": len(train)}
         ProbeHead(weight, bias, train.classes, train.name, settings).save(folder)
     files.seal(folder)

@@ -12,6 +12,7 @@ from torch import nn
 from ssl_hub.config import Optim, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model.lars import Lars
+from ssl_hub.model.roles import weights
 
 
 def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulation: int) -> tuple[float, str]:
@@ -28,32 +29,33 @@ def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulat
 
 
 def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
-    """Trainable parameters in up to four groups named ``encoder``, ``encoder_1d``, ``predictor`` and ``predictor_1d``.
+    """Trainable parameters in up to four groups: ``encoder``, ``encoder_plain``, ``predictor`` and ``predictor_plain``.
 
-    Grouping is by the module a parameter belongs to and by its dimension (biases and normalisation have one), never by
-    a pattern in its name. Each group carries the names of its parameters, its learning-rate ratio and whether its
-    schedule is constant.
+    Grouping is by the module a parameter belongs to and by its role (:func:`ssl_hub.model.roles.weights`). What is
+    plain is never adapted by LARS, and decays only where the recipe has ``decay_norm_and_bias``. Each group carries the
+    names of its parameters, its learning-rate ratio and whether its schedule is constant.
     """
     groups: dict[str, dict[str, Any]] = {}
+    decaying = weights(model)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         branch = "predictor" if name.startswith("predictor.") else "encoder"
-        flat = parameter.ndim <= 1
+        plain = name not in decaying
         decay = optim.weight_decay
         if branch == "predictor" and optim.predictor_weight_decay is not None:
             decay = optim.predictor_weight_decay
-        group = groups.setdefault(
-            branch + ("_1d" if flat else ""),
-            {
-                "name": branch + ("_1d" if flat else ""),
-                "params": [],
-                "names": [],
-                "weight_decay": decay if not flat or optim.decay_norm_and_bias else 0.0,
-                "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else 1.0,
-                "constant": branch == "predictor" and optim.predictor_schedule == "constant",
-            },
-        )
+        key = branch + ("_plain" if plain else "")
+        empty = {
+            "name": key,
+            "params": [],
+            "names": [],
+            "weight_decay": decay if not plain or optim.decay_norm_and_bias else 0.0,
+            "adapted": not plain,
+            "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else 1.0,
+            "constant": branch == "predictor" and optim.predictor_schedule == "constant",
+        }
+        group = groups.setdefault(key, empty)
         group["params"].append(parameter)
         group["names"].append(name)
     return [groups[key] for key in sorted(groups)]

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
-from torch import nn
 
 from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
@@ -27,7 +26,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
-from ssl_hub.model.siamese import Siamese, build
+from ssl_hub.model.siamese import Siamese, arranged, build
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
@@ -211,19 +210,12 @@ def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int 
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:
-    """Synchronised BN, memory format and compilation, as asked and where they apply; names of tensors stay the same."""
-    target = siamese.target
-    if synchronises(accelerator, recipe.train.sync_bn):
-        siamese = nn.SyncBatchNorm.convert_sync_batchnorm(siamese)
-        if target.network is not None:
-            target.network = nn.SyncBatchNorm.convert_sync_batchnorm(target.network)
-    if recipe.runtime.channels_last:
-        siamese = siamese.to(memory_format=torch.channels_last)
-    if recipe.runtime.compile:
-        siamese.encoder.compile()
-        if target.network is not None:
-            target.network.compile()
-    return siamese
+    return arranged(
+        siamese,
+        synchronise=synchronises(accelerator, recipe.train.sync_bn),
+        channels_last=recipe.runtime.channels_last,
+        compiled=recipe.runtime.compile,
+    )
 
 
 def _changed_settings(before: Recipe | None, recipe: Recipe, allowed: Sequence[str]) -> list[Change]:

@@ -30,11 +30,17 @@ def test_a_size_that_the_architecture_cannot_take_is_an_error():
         open_model("timm:levit_128s", image_size=50)
 
 
-@pytest.mark.parametrize("tag", ["a1_in1k", "nonsense"])
-def test_weights_that_cannot_be_had_are_one_line(tag):
-    with pytest.raises(UsageError, match=f"the weights of 'resnet18.{tag}' cannot be had: ") as caught:
-        open_model(f"timm:resnet18@{tag}")
+def test_weights_that_cannot_be_had_are_one_line():
+    with pytest.raises(UsageError, match="the weights of 'resnet18.a1_in1k' cannot be had: ") as caught:
+        open_model("timm:resnet18@a1_in1k")
     assert "\n" not in str(caught.value)
+
+
+def test_weights_are_never_named_without_effect():
+    with pytest.raises(UsageError, match="resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"):
+        open_model("timm:resnet18@nonsense")
+    with pytest.raises(UsageError, match="starts from random ones: give 'resnet18'; .* as 'timm:resnet18@a1_in1k'"):
+        open_model("timm:resnet18.a1_in1k")
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ import torch
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
+from ssl_hub.model.release import read_config, save_release
+from ssl_hub.model.siamese import build
+from ssl_hub.zoo import get_recipe
 
 
 @pytest.mark.parametrize(("name", "width"), [("resnet18_cifar", 512), ("resnet50_cifar", 2048), ("resnet10_tiny", 128)])
@@ -56,6 +59,62 @@ def test_option_that_an_architecture_lacks_is_left_out():
     residual = backbones.create("resnet10_tiny", zero_init_last=False)
     assert residual.layer1[0].bn2.weight.abs().sum() > 0
     assert backbones.create("resnet10_tiny", zero_init_last=True).layer1[0].bn2.weight.abs().sum() == 0
+
+
+def test_what_was_left_out_is_known(tmp_path):
+    recipe = get_recipe(
+        "byol-digits", **{"backbone.zero_init_last": True, "backbone.name": "test_vit", "views.size": 32}
+    )
+    siamese = build(recipe)
+    assert siamese.encoder.backbone.left_out == ["zero_init_last"]
+    save_release(tmp_path, siamese, recipe)
+    assert read_config(tmp_path)["ssl_hub"]["left_out"] == ["zero_init_last"]
+    assert backbones.create("resnet10_tiny", zero_init_last=True).left_out == []
+    # Takes any option, and drops what it does not know.
+    assert backbones.create("convmixer_768_32", zero_init_last=True).left_out == ["zero_init_last"]
+
+
+@pytest.mark.parametrize("name", ["dla46x_c", "ghostnet_050", "vgg11"])
+def test_stochastic_depth_where_there_is_none_is_refused(name):
+    with pytest.raises(UsageError, match=f"backbone.drop_path_rate is 0.1, and {name} has no stochastic depth"):
+        backbones.create(name, drop_path_rate=0.1)
+    assert backbones.create("resnet10_tiny", drop_path_rate=0.1).layer4[0].drop_path.drop_prob == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "base"), [("resnet18.a1_in1k", "resnet18"), ("vit_base_patch16_224_in21k", "vit_base_patch16_224")]
+)
+def test_training_does_not_take_the_name_of_weights(name, base):
+    with pytest.raises(UsageError, match=f"'{name}' names pretrained weights, .* random ones: give '{base}'"):
+        build(get_recipe("byol-digits", **{"backbone.name": name, "views.size": 32}))
+
+
+@pytest.mark.parametrize("pretrained", [False, True])
+def test_an_unknown_tag_is_refused_with_those_there_are(pretrained):
+    with pytest.raises(UsageError, match="'resnet18.nonsense': resnet18 has no weights .* timm has a1_in1k, a2_in1k"):
+        backbones.create("resnet18.nonsense", pretrained=pretrained)
+    with pytest.raises(UsageError, match="vit_base_patch16_224 has no weights tagged 'sam'"):
+        backbones.create("vit_base_patch16_224_sam")  # an older name, which timm maps to what it no longer has
+
+
+def test_measuring_the_width_leaves_nothing_behind():
+    """LeViT keeps its position biases for evaluation until train() is called."""
+    model = backbones.create("levit_128s", image_size=64)
+    backbones.feature_width(model, 64)
+    with torch.no_grad():
+        before = model.eval()(torch.ones(1, 3, 64, 64))
+        backbones.feature_width(model.train(), 64)
+        for name, parameter in model.named_parameters():
+            if "attention_biases" in name:
+                parameter.normal_()
+        assert not torch.equal(model.eval()(torch.ones(1, 3, 64, 64)), before)
+
+
+@pytest.mark.parametrize(("name", "size"), [("halonet_h1", 64), ("xcit_nano_12_p8_224", 50), ("crossvit_9_240", 128)])
+def test_a_size_that_an_architecture_cannot_have_is_one_line(name, size):
+    with pytest.raises(UsageError, match=f"images of {size}") as refused:
+        backbones.feature_width(backbones.create(name, image_size=size), size)
+    assert "\n" not in str(refused.value)
 
 
 def test_unknown_backbone_names_the_nearest():

@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from PIL import Image
 from safetensors.torch import load_file
 from torch import nn
@@ -18,8 +19,10 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import load_backbone, read_facts, save_release, write_recipe
 from ssl_hub.model.results import read_results
 from ssl_hub.model.siamese import build
+from ssl_hub.model.stages import frozen_modules, with_classifier
+from ssl_hub.train import classifier as classifiers
 from ssl_hub.train import finetune as module
-from ssl_hub.train.classifier import Finetuning, frozen_modules, parameter_groups
+from ssl_hub.train.classifier import ClassifierTrainer, Finetuning, parameter_groups
 from ssl_hub.train.finetune import finetune
 from ssl_hub.train.signals import Interrupted
 from ssl_hub.zoo import get_recipe
@@ -52,9 +55,9 @@ def released():
     return folder
 
 
-def classifier(**settings):
-    model = backbones.create("resnet10_tiny", num_classes=3)
-    return model, parameter_groups(model, Finetuning(**settings))
+def classifier(architecture="resnet10_tiny", **settings):
+    model, new = with_classifier(backbones.create(architecture), 3)
+    return model, parameter_groups(model, new, Finetuning(**settings))
 
 
 def test_every_parameter_is_trained_once_at_the_rate_of_its_depth():
@@ -67,6 +70,53 @@ def test_every_parameter_is_trained_once_at_the_rate_of_its_depth():
         assert len({p.ndim > 1 for p in group["params"]}) == 1
 
 
+@pytest.mark.parametrize(
+    ("architecture", "new"),
+    [
+        ("test_convnext", {"head.fc.weight", "head.fc.bias"}),  # timm groups head.norm with it
+        ("lcnet_035", {"classifier.weight", "classifier.bias"}),  # and conv_head
+        ("pit_ti_224", {"head.weight", "head.bias"}),  # and groups nothing here
+        ("repvit_m0_9", {f"head.{head}.{name}" for head in ("head", "head_dist")
+                         for name in ("bn.weight", "bn.bias", "l.weight", "l.bias")}),
+    ],
+)  # fmt: skip
+def test_the_rate_of_the_head_reaches_the_classifier_alone(architecture, new):
+    _, groups = classifier(architecture, head_lr_ratio=3.0)
+    assert {name for group in groups if group["lr_ratio"] == 3.0 for name in group["names"]} == new
+    assert {group["lr_ratio"] for group in groups} == {1.0, 3.0}
+
+
+def test_a_model_without_stages_is_frozen_whole_or_not_at_all():
+    _, groups = classifier("poolformer_s12", freeze=1)
+    assert [name for group in groups for name in group["names"]] == ["head.fc.weight", "head.fc.bias"]
+    with pytest.raises(UsageError, match="freeze is 2, and MetaFormer has 1 stages before its classifier"):
+        classifier("poolformer_s12", freeze=2)
+
+
+def test_positions_and_tokens_do_not_decay():
+    _, groups = classifier("test_vit", weight_decay=0.1)
+    decay = {name: group["weight_decay"] for group in groups for name in group["names"]}
+    assert decay["pos_embed"] == decay["cls_token"] == decay["norm.weight"] == 0
+    assert decay["patch_embed.proj.weight"] == decay["blocks.0.attn.qkv.weight"] == 0.1
+
+
+def test_a_frozen_stem_keeps_its_statistics_when_they_are_synchronised(monkeypatch):
+    """On several GPUs; one process of a CPU computes the same with plain statistics."""
+    monkeypatch.setattr(classifiers, "synchronises", lambda accelerator, asked: asked)
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", nn.BatchNorm2d.forward)
+    model, new = with_classifier(backbones.create("resnet10_tiny"), 3)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    trainer = ClassifierTrainer(
+        model, new, Finetuning(freeze=1, epochs=1, lr=1.0), Accelerator(cpu=True), steps_per_epoch=1
+    )
+    assert isinstance(trainer.network.bn1, nn.SyncBatchNorm)
+    trainer.train_mode()
+    trainer.advance(iter([(torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 2, 0]))]))
+    assert not trainer.network.bn1.training and trainer.network.layer1[0].bn1.training
+    changed = {n.split(".")[0] for n, t in trainer.network.state_dict().items() if not torch.equal(t, before[n])}
+    assert changed == {"layer1", "layer2", "layer3", "layer4", "fc"}
+
+
 def test_one_rate_for_all_unless_told_otherwise():
     _, groups = classifier()
     assert {group["lr_ratio"] for group in groups} == {1.0}
@@ -77,14 +127,14 @@ def test_frozen_stages_have_no_group_no_gradient_and_no_training_mode():
     trained = {name for group in groups for name in group["names"]}
     assert not any(name.startswith(("conv1", "bn1", "layer1")) for name in trained)
     assert all(p.requires_grad == (name in trained) for name, p in model.named_parameters())
-    frozen = frozen_modules(model)
+    frozen = list(frozen_modules(model, {"fc.weight", "fc.bias"}))
     assert model.bn1 in frozen and model.layer1 in frozen and model.layer2 not in frozen
     with pytest.raises(UsageError, match=r"freeze is 9, and SmallImageResNet has 5 stages .* expected 0 .* to 5"):
         classifier(freeze=9)
 
 
 def test_it_learns_and_leaves_a_release(released, photos):
-    folder, results = finetune(released, str(photos), overrides={**SHORT, "epochs": 6})
+    folder, results = finetune(released, str(photos), overrides={**SHORT, "epochs": 16})
     assert folder == store.home() / "byol-digits-finetuned-photos"
     assert [(r.metric, r.protocol, r.dataset, r.split) for r in results] == [("top1", "finetune", "photos", "test")]
     assert results[0].value > 80 and results[0].settings["finetuned_from"] == "byol-digits"
@@ -101,7 +151,7 @@ def test_it_learns_and_leaves_a_release(released, photos):
     # The head and the new backbone together are what was measured.
     again = ssl_hub.knn(folder, str(photos), k=3)
     assert again[0].protocol == "knn"
-    assert [r["epoch"] for r in read_metrics(folder)] == [1, 2, 3, 4, 5, 6]
+    assert [r["epoch"] for r in read_metrics(folder)] == [*range(1, 17)]
 
 
 def test_what_is_frozen_is_bit_for_bit_the_same_statistics_included(released, photos):

@@ -1,4 +1,4 @@
-"""Parameter groups by module and dimension, learning rates by rule, LARS by its definition."""
+"""Parameter groups by module and role, learning rates by rule, LARS by its definition."""
 
 from dataclasses import replace
 
@@ -34,18 +34,18 @@ def test_learning_rate_is_as_given_without_a_reference_batch():
     assert scaled_lr(optim, batch_per_process=512, processes=4, accumulation=1)[0] == 0.03
 
 
-def test_groups_follow_module_and_dimension():
+def test_groups_follow_module_and_role():
     model = build(get_recipe("byol-digits"))
     groups = {g["name"]: g for g in parameter_groups(model, Optim(weight_decay=0.1, predictor_weight_decay=0.3))}
-    assert set(groups) == {"encoder", "encoder_1d", "predictor", "predictor_1d"}
+    assert set(groups) == {"encoder", "encoder_plain", "predictor", "predictor_plain"}
     assert {name: g["weight_decay"] for name, g in groups.items()} == {
         "encoder": 0.1,
-        "encoder_1d": 0.0,
+        "encoder_plain": 0.0,
         "predictor": 0.3,
-        "predictor_1d": 0.0,
+        "predictor_plain": 0.0,
     }
     for group in groups.values():
-        assert all((p.ndim <= 1) == group["name"].endswith("_1d") for p in group["params"])
+        assert all((p.ndim <= 1) == group["name"].endswith("_plain") for p in group["params"])
         assert all(name.startswith("predictor.") == group["name"].startswith("predictor") for name in group["names"])
     assert sum(len(g["params"]) for g in groups.values()) == len(list(model.parameters()))
 
@@ -56,9 +56,27 @@ def test_everything_decays_where_the_recipe_says_so():
     assert {g["weight_decay"] for g in groups} == {0.1}
 
 
+def test_positions_and_tokens_take_neither_decay_nor_trust_ratio():
+    model = build(get_recipe("byol-digits", **{"backbone.name": "test_vit", "views.size": 32}))
+    groups = {g["name"]: g for g in parameter_groups(model, Optim(weight_decay=0.1))}
+    undecayed = {"encoder.backbone.pos_embed", "encoder.backbone.cls_token"}
+    assert undecayed <= {*groups["encoder_plain"]["names"]}
+    assert groups["encoder_plain"]["weight_decay"] == 0
+    everything = {g["name"]: g for g in parameter_groups(model, Optim(weight_decay=0.1, decay_norm_and_bias=True))}
+    assert everything["encoder_plain"]["weight_decay"] == 0.1
+
+    optim = Optim(name="lars", lr=0.5, momentum=0.0, weight_decay=0.1, decay_norm_and_bias=True)
+    optimizer = build_optimizer(parameter_groups(model, optim), optim)
+    set_learning_rates(optimizer, 0.5, 1.0)
+    position = model.encoder.backbone.pos_embed
+    position.grad, before = torch.randn_like(position), position.detach().clone()
+    optimizer.step()
+    torch.testing.assert_close(position.detach(), before - 0.5 * (position.grad + 0.1 * before))
+
+
 def test_predictor_that_is_set_is_not_optimised():
     model = build(get_recipe("directpred-digits"))
-    assert {g["name"] for g in parameter_groups(model, Optim())} == {"encoder", "encoder_1d"}
+    assert {g["name"] for g in parameter_groups(model, Optim())} == {"encoder", "encoder_plain"}
 
 
 def test_predictor_has_its_own_ratio_and_schedule():
@@ -67,7 +85,7 @@ def test_predictor_has_its_own_ratio_and_schedule():
     optimizer = build_optimizer(parameter_groups(model, optim), optim)
     set_learning_rates(optimizer, 0.4, 0.25)
     rates = {g["name"]: g["lr"] for g in optimizer.param_groups}
-    assert rates == pytest.approx({"encoder": 0.1, "encoder_1d": 0.1, "predictor": 4.0, "predictor_1d": 4.0})
+    assert rates == pytest.approx({"encoder": 0.1, "encoder_plain": 0.1, "predictor": 4.0, "predictor_plain": 4.0})
 
 
 def test_warm_up_then_cosine():

@@ -14,6 +14,8 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.lars import Lars
 from ssl_hub.model.roles import weights
 
+BACKBONE = "encoder.backbone."  # where its parameters are in the trained model
+
 
 def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulation: int) -> tuple[float, str]:
     """The learning rate for the total batch, and how it came about in words.
@@ -31,9 +33,11 @@ def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulat
 def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
     """Trainable parameters in up to four groups: ``encoder``, ``encoder_plain``, ``predictor`` and ``predictor_plain``.
 
-    Grouping is by the module a parameter belongs to and by its role (:func:`ssl_hub.model.roles.weights`). What is
-    plain is never adapted by LARS, and decays only where the recipe has ``decay_norm_and_bias``. Each group carries the
-    names of its parameters, its learning-rate ratio and whether its schedule is constant.
+    Grouping is by the module a parameter belongs to and by its role: in a backbone, by what
+    :func:`ssl_hub.model.roles.weights` finds; in projector and predictor, whose parameters may be called anything, by
+    its dimensions. What is plain is never adapted by LARS, and decays only where the recipe has
+    ``decay_norm_and_bias``. Each group carries the names of its parameters, its learning-rate ratio and whether its
+    schedule is constant.
     """
     groups: dict[str, dict[str, Any]] = {}
     decaying = weights(model)
@@ -41,7 +45,7 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
         if not parameter.requires_grad:
             continue
         branch = "predictor" if name.startswith("predictor.") else "encoder"
-        plain = name not in decaying
+        plain = name not in decaying if name.startswith(BACKBONE) else parameter.ndim <= 1
         decay = optim.weight_decay
         if branch == "predictor" and optim.predictor_weight_decay is not None:
             decay = optim.predictor_weight_decay

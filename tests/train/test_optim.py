@@ -74,6 +74,15 @@ def test_positions_and_tokens_take_neither_decay_nor_trust_ratio():
     torch.testing.assert_close(position.detach(), before - 0.5 * (position.grad + 0.1 * before))
 
 
+def test_a_predictors_matrix_decays_whatever_it_is_called():
+    model = build(get_recipe("byol-linear-digits"))
+    model.predictor.linear = None
+    model.predictor.anything = torch.nn.Parameter(torch.eye(64))
+    model.predictor.scale = torch.nn.Parameter(torch.ones(64))
+    groups = {g["name"]: g["names"] for g in parameter_groups(model, Optim())}
+    assert groups["predictor"] == ["predictor.anything"] and groups["predictor_plain"] == ["predictor.scale"]
+
+
 def test_predictor_that_is_set_is_not_optimised():
     model = build(get_recipe("directpred-digits"))
     assert {g["name"] for g in parameter_groups(model, Optim())} == {"encoder", "encoder_plain"}

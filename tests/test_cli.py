@@ -81,14 +81,22 @@ def test_recipes_backbone_before_training_is_the_one_that_training_starts_from(c
     assert json.loads(capsys.readouterr().out)[0]["dataset"] == "digits"
 
 
-def test_random_backbone_is_drawn_from_the_seed(capsys):
-    values = []
-    for seed in ("0", "0", "1"):
-        assert (
-            main(["knn", "timm:resnet10_tiny", "--data", "digits", "--image-size", "16", "--json", "--seed", seed]) == 0
-        )
-        values.append(json.loads(capsys.readouterr().out)[0]["value"])
-    assert values[0] == values[1] != values[2]
+def test_random_backbone_is_drawn_from_the_seed(capsys, monkeypatch):
+    import torch
+
+    from ssl_hub.evaluate import model
+
+    drawn, real = [], model.open_model
+
+    def noted(*arguments, **options):
+        subject = real(*arguments, **options)
+        drawn.append(subject.model.conv1.weight.detach().clone())
+        return subject
+
+    monkeypatch.setattr(model, "open_model", noted)
+    for seed in ("0", "0", "1"):  # of the weights, because two backbones may well have one accuracy
+        assert main(["knn", "timm:resnet10_tiny", "--data", "digits", "--image-size", "16", "--seed", seed]) == 0
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
 
 
 def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):

@@ -1,10 +1,11 @@
-"""Every test runs offline, on one thread, with a store of its own.
+"""Every test runs offline, on one thread, with a store of its own, and sees nothing that its surroundings set.
 
 SSL_HUB_TEST_THREADS and SSL_HUB_TEST_ONEDNN=off hold torch to other kernels; see `make test-kernels`.
 """
 
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -17,6 +18,22 @@ import torch
 
 THREADS = int(os.environ["OMP_NUM_THREADS"])
 torch.backends.mkldnn.enabled = os.environ.get("SSL_HUB_TEST_ONEDNN") != "off"
+
+
+# What a launcher, a scheduler, a user's shell or a service for continuous integration would set.
+SURROUNDINGS = ("ACCELERATE_", "SLURM_", "TORCHELASTIC_", "SSL_HUB_ORG", "HF_TOKEN", "HF_ENDPOINT")
+SURROUNDINGS += ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_", "FORCE_COLOR", "COLUMNS", "LINES")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _same_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(SURROUNDINGS)]:
+            patch.delenv(name)
+        home = tmp_path_factory.mktemp("home")
+        patch.setenv("SSL_HUB_HOME", str(home / "store"))
+        patch.setenv("HF_HOME", str(home / "hf"))  # where `accelerate launch` would find a user's configuration
+        yield
 
 
 @pytest.fixture(autouse=True)

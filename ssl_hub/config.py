@@ -122,9 +122,7 @@ class Optim:
     reference_batch: int | None = 256
     momentum: float = 0.9  # beta1 of AdamW
     weight_decay: float = 1e-4
-    decay_norm_and_bias: bool = (
-        False  # and position embeddings, tokens, layer scales: what is no weight of a linear map
-    )
+    decay_norm_and_bias: bool = False  # all that is no weight of a linear map: position embeddings, too
     warmup_epochs: float = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
     predictor_lr_ratio: float = 1.0

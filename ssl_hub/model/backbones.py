@@ -94,8 +94,10 @@ def check_name(name: str) -> None:
     base, tag = _parts(name)
     if not timm.is_model(base):
         raise UsageError(f"unknown backbone {name!r}{suggest(base, timm.list_models())[:200]}")
+    if not tag or tag == NEEDS_US:
+        return
     tags = [known.partition(".")[2] for known in timm.list_models(f"{base}.*", include_tags=True)]
-    if tag and tag not in (*tags, NEEDS_US):
+    if tag not in tags:
         there = f"timm has {', '.join(tags)}" if any(tags) else "timm has no weights of it"
         raise UsageError(f"backbone {name!r}: {base} has no weights tagged {tag!r}; {there}")
 

@@ -3,7 +3,14 @@
 import sys
 
 import pytest
+import torch
+from timm.layers import BatchNormAct2d, SyncBatchNormAct
+from torch import nn
 
+from ssl_hub.model import backbones
+from ssl_hub.model.normalisation import synchronised
+from ssl_hub.model.stages import depths, with_classifier
+from ssl_hub.train.classifier import Finetuning, parameter_groups
 from tests.end_to_end.test_launchers import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -13,7 +20,7 @@ finally:
     sys.path.pop(0)
 
 NOTED = families.table()["families"]
-QUICK_SECONDS = 2.0  # of all checks; the others are slow tests
+QUICK_SECONDS = 3.0  # of all checks; the others are slow tests
 
 
 def quick(family):
@@ -25,6 +32,27 @@ def test_the_table_has_every_family():
     assert set(families.families()) <= set(NOTED), "run `python benchmarks/families.py` and `python docs/hooks.py`"
 
 
+@pytest.mark.parametrize("family", families.families())
+def test_layers_and_groups_without_the_memory_for_weights(family):
+    """What the outputs of conversion, and what stays frozen, follow from."""
+    with torch.device("meta"), families.nothing_drawn():
+        model = backbones.create(families.model_of(family))
+        whole, classifier = with_classifier(model, 3)
+    names, kinds = list(model.state_dict()), [type(module) for module in model.modules()]
+    converted = synchronised(model)
+    assert list(converted.state_dict()) == names
+    now = [type(module) for module in converted.modules()]
+    assert now.count(SyncBatchNormAct) == kinds.count(BatchNormAct2d)
+    plain = [kinds.count(kind) for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)]
+    assert now.count(nn.SyncBatchNorm) == sum(plain)
+
+    parameters = {name for name, _ in whole.named_parameters()}
+    assert classifier and parameters - classifier <= set(names)
+    groups = parameter_groups(whole, classifier, Finetuning(freeze=depths(whole, classifier)[1], head_lr_ratio=3.0))
+    assert {name for group in groups for name in group["names"]} == parameters & classifier
+    assert {group["lr_ratio"] for group in groups} == {3.0}
+
+
 @pytest.mark.parametrize(
     "family", [pytest.param(f, marks=[] if quick(f) else [pytest.mark.slow]) for f in families.families()]
 )
@@ -32,5 +60,6 @@ def test_the_table_has_every_family():
 def test_family(family, tmp_path):
     name = families.shortened(families.model_of(family))
     trial = families.Trial(name, NOTED.get(family, {}).get("size") or families.size_of(name), tmp_path)
-    for check in families.CHECKS:
-        getattr(trial, check)()
+    with families.nothing_drawn():
+        for check in families.CHECKS:
+            getattr(trial, check)()

@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from torch import nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
@@ -95,6 +96,18 @@ def test_an_unknown_tag_is_refused_with_those_there_are(pretrained):
         backbones.create("resnet18.nonsense", pretrained=pretrained)
     with pytest.raises(UsageError, match="vit_base_patch16_224 has no weights tagged 'sam'"):
         backbones.create("vit_base_patch16_224_sam")  # an older name, which timm maps to what it no longer has
+
+
+def test_what_the_features_do_not_depend_on_is_frozen():
+    model = backbones.create("resnet10_tiny")
+    model.unused = nn.Linear(2, 2)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.warns(UserWarning, match="does not use unused.weight, unused.bias .2 parameters.: not trained"):
+        assert backbones.freeze_idle(model, 16) == ["unused.weight", "unused.bias"]
+    assert {n for n, p in model.named_parameters() if not p.requires_grad} == {"unused.weight", "unused.bias"}
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_measuring_the_width_leaves_nothing_behind():

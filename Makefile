@@ -6,7 +6,7 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types docs test test-kernels test-slow test-data test-browser bench claims kills clean
+.PHONY: install demo check lint types docs test test-kernels test-slow test-data test-browser bench claims kills terms clean
 
 install: .venv/installed
 
@@ -64,6 +64,10 @@ claims: install
 ## Fifty kill -9 at random moments: every resumed run must end in the same bytes
 kills: install
 	$(BIN)/python benchmarks/kill_resume.py --kills 50
+
+## Thirty SIGTERMs at random moments to whole runs, one process and two: every resumed run must leave the same files
+terms: install
+	$(BIN)/python benchmarks/term_resume.py --signals 30
 
 clean:
 	rm -rf .venv runs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -36,9 +36,9 @@ from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import save_release
 from ssl_hub.model.results import read_results
+from ssl_hub.stopping import Interrupted
 from ssl_hub.train.outcome import measure
 from ssl_hub.train.prepare import prepare
-from ssl_hub.train.signals import Interrupted
 
 RECIPES = ("directpred-r18-cifar10-100ep", "byol-linear-r18-cifar10-100ep")
 PACKED = "cifar10-packed"

@@ -27,8 +27,8 @@ import ssl_hub
 from ssl_hub.config import Recipe
 from ssl_hub.model.running import RunningExpectation
 from ssl_hub.model.siamese import Siamese, build
-from ssl_hub.train.signals import agreed
 from ssl_hub.train.step import Trainer
+from ssl_hub.train.together import agreed
 
 IMAGES, SMALL = 2, 64  # images a process, and their side in pixels where it does not matter
 

@@ -29,7 +29,7 @@ from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.sources import SOURCES
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.prepare import Job, prepare
-from ssl_hub.train.signals import agreed
+from ssl_hub.train.together import agreed
 
 CIFAR_IMAGES = 50_000
 RECIPES = {"directpred-r18-cifar10-100ep": 4, "directpred-digits": 100}  # and how many steps to time

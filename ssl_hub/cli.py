@@ -7,18 +7,20 @@ import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from ssl_hub import __version__
 from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
 from ssl_hub.processes import speaks
+from ssl_hub.stopping import REQUEUE, Interrupted, disregard, interruptible
 
 BAD_INPUT, INTERRUPTED = 2, 130
 
 
 def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> int:
-    """Run ``ssl-hub``; returns the exit code: 0, or 2 with one line on stderr for bad input.
+    """Run ``ssl-hub``; returns the exit code, see :func:`guarded`.
 
     ``launcher`` is the command that a script in ``recipes/`` stands for: its arguments are that command's.
     """
@@ -65,7 +67,36 @@ def _wait_asleep() -> None:
 
 
 def guarded(run: Callable[[], None]) -> int:
-    """Run; bad input becomes one line on the main process's stderr and exit code 2. Bugs keep their traceback."""
+    """Run; what ends it becomes one line on the main process's stderr and an exit code. Bugs keep their traceback.
+
+    2 is for bad input, 75 for SIGTERM and SIGUSR1, 130 for Ctrl-C where no run could be saved.
+    """
+    with interruptible():
+        try:
+            code = _guarded(run)
+        except Exception:
+            if not _is_one_of_several():
+                raise
+            traceback.print_exc()
+            code = 1
+        if code == REQUEUE:
+            disregard()
+    if code == REQUEUE:
+        disregard()  # what follows is Python's end, and the code is to survive it
+    if code and _is_one_of_several():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # Python's end would wait for collectives that the other processes never come to
+    return code
+
+
+def _is_one_of_several() -> bool:
+    """Whether this process belongs to a process group, found out without importing torch."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def _guarded(run: Callable[[], None]) -> int:
     try:
         run()
         print(end="", flush=True)  # here, where a full disk or a closed pipe is still a word and not a traceback
@@ -73,8 +104,13 @@ def guarded(run: Callable[[], None]) -> int:
         if speaks():
             print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except Interrupted as error:
+        if error.line is not None and speaks():
+            print(error.line, file=sys.stderr)
+        return REQUEUE
     except KeyboardInterrupt:  # while a run trains, it is a signal to save and stop
-        print("interrupted", file=sys.stderr)
+        if speaks():
+            print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until exit, so that the final flush has a place to go

@@ -12,7 +12,7 @@ ROOT = Path(ssl_hub.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # Each layer may import itself and the layers named here.
-BASE = {"errors", "processes", "registry", "atomic", "config", "codec", "limits"}
+BASE = {"errors", "processes", "stopping", "registry", "atomic", "config", "codec", "limits"}
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
@@ -20,6 +20,7 @@ TOP = ZOO | {"hub", "evaluate", "tables", "train", "theory", "report"}
 ALLOWED = {
     "errors": set(),
     "processes": set(),
+    "stopping": set(),
     "registry": {"errors"},
     "atomic": {"errors"},
     "config": {"errors", "registry"},
@@ -35,7 +36,7 @@ ALLOWED = {
     "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},
     "commands": TOP,
     "theory": {"errors", "atomic", "model"},
-    "cli": {"errors", "processes", "commands", "__version__"},
+    "cli": {"errors", "processes", "stopping", "commands", "__version__"},
     "__init__": TOP | {"cli"},
 }
 # Heavy or replaceable libraries have one home each.

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.draws import uniforms
 from ssl_hub.data.images import Source, decoded
 from ssl_hub.data.loaders import epoch_order
-from ssl_hub.data.workers import Batches, data_loader, unwrapped, useful_workers
+from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
 
 CROP_SCALE = (0.08, 1.0)  # share of the image's area
 _VIEW = 2  # sets these draws apart from those of the two views of pre-training
@@ -87,7 +85,7 @@ class LabelledCrops:
         self._mean, self._std = torch.tensor([list(mean), list(std)], device=self.device)[:, :, None, None]
         self._workers = useful_workers(workers, max(self.steps_per_epoch, 1))
         self._sampler: list[list[tuple[int, int]]] = []
-        self._loader: DataLoader[Any] | None = None
+        self._loader: BatchWorkers | None = None
         pixels = decoded(source, resident_bytes).pixels()
         self._pixels = None if pixels is None else torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
 
@@ -109,6 +107,11 @@ class LabelledCrops:
             for _ in batch:  # what the caller left of it
                 pass
 
+    def close(self) -> None:
+        """End the worker processes, where there are any."""
+        if self._loader is not None:
+            self._loader.close()
+
     def _from_device(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         assert self._pixels is not None
         for rows in batches:
@@ -120,10 +123,10 @@ class LabelledCrops:
         # The epoch travels with each index, because persistent workers keep the data set they started with.
         self._sampler[:] = [[(epoch, int(row)) for row in rows] for rows in batches]
         if self._loader is None:
-            self._loader = data_loader(
+            self._loader = BatchWorkers(
                 Batches(self.source, self._crops), self._sampler, self._workers, self.device, persistent=True
             )
-        for (crops,), rows in unwrapped(self._loader):
+        for (crops,), rows in self._loader:
             on_device = crops.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
             yield self._finished(on_device.contiguous(), rows, epoch)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from typing import Any, Protocol
 
@@ -12,13 +13,12 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.images import Source, decoded, decoding_threads
 from ssl_hub.data.views import EvalTransform, TwoViews
-from ssl_hub.data.workers import Batches, data_loader, unwrapped, useful_workers
+from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import COUNT
 
@@ -54,6 +54,10 @@ class Loader(Protocol):
         ...
 
     def load_state(self, state: list[int]) -> None: ...
+
+    def close(self) -> None:
+        """End the worker processes, where there are any."""
+        ...
 
 
 def share_of_batch(batch_size: int, world: int, accumulation: int) -> int:
@@ -121,7 +125,7 @@ class TrainLoader:
         view_bytes = self.micro_batch_size * 4 * 3 * views.views.size**2
         self._at_once = 1 if self.device.type == "cpu" else max(1, _VIEWS_AT_ONCE // view_bytes)
         self._sampler: list[list[tuple[int, int]]] = []
-        self._loader: DataLoader[Any] | None = None
+        self._loader: BatchWorkers | None = None
         pixels = decoded(source, resident_bytes).pixels()
         self._pixels = None if pixels is None else _channels_first(pixels, self.device)
 
@@ -146,6 +150,11 @@ class TrainLoader:
     def load_state(self, state: list[int]) -> None:
         assert not state, "the order is a pure function of the step"
 
+    def close(self) -> None:
+        """See :class:`Loader`."""
+        if self._loader is not None:
+            self._loader.close()
+
     def _indices(self, epoch: int, start_step: int) -> list[NDArray[np.int64]]:
         """This rank's micro-batches of image indices, from ``start_step`` on."""
         order = epoch_order(len(self.source), seed=self.seed, epoch=epoch)[: self.steps_per_epoch * self.batch_size]
@@ -169,8 +178,10 @@ class TrainLoader:
         self._sampler[:] = [[(epoch, int(index)) for index in indices] for indices in batches]
         if self._loader is None:
             cutting = Batches(self.source, Crops(self.views), arrays=True)
-            self._loader = data_loader(cutting, self._sampler, self._workers, self.device, persistent=True)
-        for crops, indices in unwrapped(self._loader, self.bad):
+            self._loader = BatchWorkers(
+                cutting, self._sampler, self._workers, self.device, persistent=True, bad=self.bad
+            )
+        for crops, indices in self._loader:
             yield views_of_crops(self.views, crops, indices, epoch, self.device, self._memory_format)
 
     def _arranged(self, view: Tensor) -> Tensor:
@@ -200,11 +211,12 @@ def eval_batches(
     batch_size: int,
     workers: int = 8,
     device: torch.device | str = "cpu",
-) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+) -> Generator[tuple[Tensor, NDArray[np.int64]]]:
     """Every image of the source once, in order: float ``[b, 3, S, S]`` on the device, and their indices int64 ``[b]``.
 
     The last batch may be smaller. Small images under an :class:`~ssl_hub.data.views.EvalTransform` are transformed in
-    batches on the device; others one by one in worker processes. A source that is read again and again is best
+    batches on the device; others one by one in worker processes, which end with the iterator: close one that is left
+    early. A source that is read again and again is best
     :func:`~ssl_hub.data.images.decoded` once.
     """
     device = torch.device(device)
@@ -216,11 +228,10 @@ def eval_batches(
             yield _transformed(images, transform, device), indices
         return
     batches = [[(0, int(index)) for index in indices] for indices in positions]
-    loader = data_loader(
-        Batches(source, _Whole(transform)), batches, useful_workers(workers, len(batches)), device, persistent=False
-    )
-    for (transformed,), indices in unwrapped(loader):
-        yield transformed.to(device, non_blocking=True), indices
+    workers = useful_workers(workers, len(batches))
+    with closing(BatchWorkers(Batches(source, _Whole(transform)), batches, workers, device, persistent=False)) as made:
+        for (transformed,), indices in made:
+            yield transformed.to(device, non_blocking=True), indices
 
 
 def _small_batches(

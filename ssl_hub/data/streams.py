@@ -23,7 +23,7 @@ from ssl_hub.data.draws import permutation
 from ssl_hub.data.loaders import Crops, Pair, share_of_batch, views_of_crops
 from ssl_hub.data.shards import Shards
 from ssl_hub.data.views import TwoViews
-from ssl_hub.data.workers import StreamBatches, data_loader, unwrapped, useful_workers
+from ssl_hub.data.workers import BatchWorkers, StreamBatches, useful_workers
 from ssl_hub.errors import UsageError
 
 Key = tuple[int, str, bytes | str]  # an image's index, name and file: what a worker gets
@@ -162,6 +162,7 @@ class StreamLoader:
         )
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._cursor = Cursor()
+        self._loader: BatchWorkers | None = None
         self._batches: Iterator[tuple[Pair, Cursor]] | None = None
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
@@ -179,7 +180,14 @@ class StreamLoader:
         return list(self._cursor)
 
     def load_state(self, state: list[int]) -> None:
-        self._cursor, self._batches = Cursor(*state), None
+        self.close()
+        self._cursor = Cursor(*state)
+
+    def close(self) -> None:
+        """See :class:`~ssl_hub.data.loaders.Loader`."""
+        self._batches = None
+        if self._loader is not None:
+            self._loader.close()
 
     def _step(self, batches: Iterator[tuple[Pair, Cursor]]) -> Iterator[Pair]:
         for pair, cursor in islice(batches, self.accumulation):
@@ -191,9 +199,9 @@ class StreamLoader:
         ends: deque[Cursor] = deque()
         keys = _batched(self.order.after(self._cursor), self.micro_batch_size, ends.append)
         batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True)
-        loader = data_loader(batches, keys, self._workers, self.device, persistent=False)
+        self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
         finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
-        return ((finish(crops, indices), ends.popleft()) for crops, indices in unwrapped(loader, self.bad))
+        return ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
 
 
 def _batched(images: Iterator[tuple[Key, Cursor]], size: int, ended: Callable[[Cursor], None]) -> Iterator[list[Key]]:

@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.images import Source
 from ssl_hub.errors import UsageError
+from ssl_hub.stopping import deferred, serve, start_tracker
 
 Make = Callable[[Any, int, int], tuple[Tensor, ...]]
 """``(image, index, epoch)`` to the tensors of one image: PIL's, or uint8 ``[H, W, 3]`` where ``arrays`` is true."""
@@ -96,23 +98,60 @@ def _indices(indices: Iterable[int]) -> NDArray[np.int64]:
     return np.fromiter(indices, np.int64)
 
 
-def data_loader(
-    batches: Dataset[Any], sampler: Iterable[list[Any]], workers: int, device: torch.device, *, persistent: bool
-) -> DataLoader[Any]:
-    """A loader of ``batches`` in the order of ``sampler``, which may be refilled between epochs.
+class BatchWorkers:
+    """Batches made by worker processes, in the order of ``sampler``, which may be refilled between epochs.
 
-    Persistent workers outlive an epoch, with the data that they started with.
+    Persistent workers outlive an epoch, with the data that they started with. Workers take no notice of signals; they
+    end with :meth:`close`, and with this process however it ends.
     """
-    return DataLoader(
-        batches,
-        batch_sampler=sampler,
-        num_workers=workers,
-        collate_fn=_identity,
-        pin_memory=device.type == "cuda",
-        persistent_workers=persistent and workers > 0,
-        prefetch_factor=2 if workers > 0 else None,
-        generator=torch.Generator(),  # else each epoch draws from the global one, and a resumed run gets out of step
-    )
+
+    def __init__(
+        self, batches: Dataset[Any], sampler: Iterable[list[Any]], workers: int, device: torch.device, *,
+        persistent: bool, bad: BadImages | None = None,
+    ) -> None:  # fmt: skip
+        self._bad = bad
+        self._iterator: Any = None
+        self._loader = DataLoader(
+            batches,
+            batch_sampler=sampler,
+            num_workers=workers,
+            collate_fn=_identity,
+            pin_memory=device.type == "cuda",
+            persistent_workers=persistent and workers > 0,
+            prefetch_factor=2 if workers > 0 else None,
+            worker_init_fn=_begin,
+            generator=torch.Generator(),  # else each epoch draws from the global one, and a resumed run is out of step
+        )
+
+    def __iter__(self) -> Iterator[tuple[tuple[Tensor, ...], NDArray[np.int64]]]:
+        """Tensors and indices of each batch; what workers found unreadable is added to ``bad``.
+
+        The first bad image that nothing stands in for raises its :class:`UsageError` here.
+        """
+        if self._loader.num_workers > 0:
+            start_tracker()
+        with deferred():
+            self._iterator = iter(self._loader)
+            for worker in getattr(self._iterator, "_workers", ()):
+                # By what torch and multiprocessing end a worker that does not leave when asked: SIGTERM it ignores.
+                worker._popen.terminate = worker._popen.kill
+        for batch in self._iterator:
+            if isinstance(batch, UsageError):
+                raise batch
+            if self._bad is not None:
+                self._bad.add(batch.bad)
+            yield batch.tensors, batch.indices
+
+    def close(self) -> None:
+        """End the workers, after the batch that each is at. Nothing is lost where they have ended already."""
+        with deferred():
+            iterator, self._iterator, self._loader._iterator = self._iterator, None, None
+            if isinstance(iterator, _MultiProcessingDataLoaderIter):
+                iterator._shutdown_workers()
+
+
+def _begin(worker: int) -> None:
+    serve()
 
 
 def useful_workers(workers: int, batches: int) -> int:
@@ -122,18 +161,3 @@ def useful_workers(workers: int, batches: int) -> int:
 
 def _identity(batch: Any) -> Any:
     return batch
-
-
-def unwrapped(
-    loader: DataLoader[Any], bad: BadImages | None = None
-) -> Iterator[tuple[tuple[Tensor, ...], NDArray[np.int64]]]:
-    """The loader's batches, tensors and indices; what workers found unreadable is added to ``bad``.
-
-    The first bad image that nothing stands in for raises its :class:`UsageError` here.
-    """
-    for batch in loader:
-        if isinstance(batch, UsageError):
-            raise batch
-        if bad is not None:
-            bad.add(batch.bad)
-        yield batch.tensors, batch.indices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -171,8 +171,9 @@ def _share_of_features(
     """float32 [len(source), C] of this process's images."""
     x: np.ndarray | None = None
     rows_seen = 0
-    with eval_mode(model), Progress(progress, len(source), "images") as shown:
-        for images, rows in eval_batches(source, transform, batch_size=batch_size, workers=workers, device=device):
+    batches = eval_batches(source, transform, batch_size=batch_size, workers=workers, device=device)
+    with eval_mode(model), closing(batches), Progress(progress, len(source), "images") as shown:
+        for images, rows in batches:
             features = model(images)
             _check_pooled(features, len(rows))
             if x is None:

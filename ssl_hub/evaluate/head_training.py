@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
@@ -69,7 +70,11 @@ def train_probe(
     bank = HeadBank(asked.width, len(labels.classes), protocol, total_steps=total_steps, seed=seed, work=work)
     asked_x, asked_y = torch.from_numpy(material.scaling.apply(asked.x)), torch.from_numpy(asked.y)
     by_epoch = []
-    with eval_mode(model), Progress(work.titled(f"linear-{name}"), total_steps, "steps") as progress:
+    with (
+        closing(material),
+        eval_mode(model),
+        Progress(work.titled(f"linear-{name}"), total_steps, "steps") as progress,
+    ):
         for epoch in range(protocol.epochs):
             for size, parts in material.batches(epoch):
                 for features, targets in parts:
@@ -105,6 +110,11 @@ class _Material(NamedTuple):
     batches: Callable[[int], Iterator[Batch]]  # of an epoch
     held_x: np.ndarray  # features of the held-out images, scaled
     scaling: Scaling  # from the backbone's features to those that the heads see
+    crops: LabelledCrops | None = None  # whose workers are to be ended
+
+    def close(self) -> None:
+        if self.crops is not None:
+            self.crops.close()
 
 
 def _material(
@@ -125,8 +135,8 @@ def _material(
         return _Material(batches, scaling.apply(x[held_out]), scaling)
     # One image more than none, for the width of the features.
     x = extract(model, train.subset(held_out if len(held_out) else [0]), transform, **work._asdict()).x
-    batches = augmented_batches(model, train.subset(kept), transform, protocol, seed, work)
-    return _Material(batches, x[: len(held_out)], Scaling.none(x.shape[1]))
+    crops = _crops_of(train.subset(kept), transform, protocol, seed, work)
+    return _Material(augmented_batches(model, crops), x[: len(held_out)], Scaling.none(x.shape[1]), crops)
 
 
 def transform_of(protocol: Trained, transform: EvalTransform) -> EvalTransform:
@@ -155,11 +165,9 @@ def cached_batches(
     return epoch
 
 
-def augmented_batches(
-    model: nn.Module, source: Source, transform: EvalTransform, protocol: Trained, seed: int, work: Work
-) -> Callable[[int], Iterator[Batch]]:
-    """For each epoch, its batches of features of random crops, ``work.batch_size`` images at a time."""
-    crops = LabelledCrops(
+def _crops_of(source: Source, transform: EvalTransform, protocol: Trained, seed: int, work: Work) -> LabelledCrops:
+    """Random crops of this process's share of each batch, ``work.batch_size`` images at a time."""
+    return LabelledCrops(
         source,
         size=transform.size,
         mean=transform.mean,
@@ -172,6 +180,10 @@ def augmented_batches(
         device=work.device,
         workers=work.workers,
     )
+
+
+def augmented_batches(model: nn.Module, crops: LabelledCrops) -> Callable[[int], Iterator[Batch]]:
+    """For each epoch, its batches of features of random crops."""
 
     @torch.no_grad()
     def features_of(images: Tensor) -> Tensor:

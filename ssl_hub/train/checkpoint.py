@@ -13,6 +13,7 @@ from accelerate.utils import gather_object
 
 from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.train.together import on_main
 
 FORMAT = 1
 _NAME = re.compile(r"step-(\d+)(-kept)?\.pt")
@@ -36,7 +37,8 @@ def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep:
     Only the newest ``keep`` stay, and those that were saved as ``permanent``.
     """
     random_states = gather_object([random_state(accelerator.device)])
-    if accelerator.is_main_process:
+
+    def act() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         whole = {"format": FORMAT, **state, "random": random_states}
         name = f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
@@ -44,7 +46,8 @@ def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep:
         for old in existing(folder)[:-keep]:
             if not old.stem.endswith("-kept"):
                 old.unlink(missing_ok=True)
-    accelerator.wait_for_everyone()
+
+    on_main(accelerator, act)
 
 
 def _write(whole: dict[str, Any], path: Path) -> None:

@@ -7,13 +7,15 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -36,12 +38,13 @@ from ssl_hub.model.metrics import Metrics
 from ssl_hub.model.release import read_facts, write_recipe
 from ssl_hub.model.results import Result, append_results, installed_versions, read_results
 from ssl_hub.model.stages import with_classifier
+from ssl_hub.stopping import Interrupted, StopSignal, interruptible
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetuned import config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
-from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
+from ssl_hub.train.together import agreed, on_main
 from ssl_hub.zoo import RECIPES
 
 
@@ -79,8 +82,21 @@ def finetune(
 
     Raises:
         UsageError: anything wrong with the arguments or the data, before training starts; a loss that is not finite.
-        Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
+        Interrupted: after SIGTERM, SIGUSR1 or SIGINT, once the run is saved; exits with code 75. Before the first step
+            there is nothing to save, and SIGINT is a KeyboardInterrupt.
     """
+    with interruptible(), joined() as accelerator:
+        return _finetuned(
+            accelerator, model, data, output=output, fraction=fraction, resume=resume, overwrite=overwrite,
+            overrides=overrides, show_progress=show_progress, **options,
+        )  # fmt: skip
+
+
+def _finetuned(
+    accelerator: Accelerator, model: str | Path, data: str | None, *, output: str | Path | None, fraction: float,
+    resume: run.Resume, overwrite: bool, overrides: Mapping[str, Any] | None, show_progress: bool, **options: Any,
+) -> tuple[Path, list[Result]]:  # fmt: skip
+    """:func:`finetune`, once the processes have met."""
     extraction = Extraction(**options)
     settings = with_settings(Finetuning(seed=extraction.seed), overrides or {})
     if not 0 < fraction <= 1:
@@ -110,34 +126,34 @@ def finetune(
     if before and any(before.get(name) != value for name, value in facts.items()):
         raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
     if resume == "auto" and run.is_finished(folder):
-        print(f"the model in {folder} is finished: nothing to do", file=sys.stderr)
+        if accelerator.is_main_process:
+            print(f"the model in {folder} is finished: nothing to do", file=sys.stderr)
         return folder, read_results(folder)
     run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
 
-    with joined() as accelerator:
-        config = config_of(subject, source, train)
-        trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
-        now = {
-            PRECISION: accelerator.mixed_precision,
-            AT_ONCE: _images_at_once(trainer, settings, accelerator),
-            FINGERPRINT: same_data(accelerator, train),
-            IMAGES: len(train),
-        }
-        refuse(changed(before, now))
-        accelerator.wait_for_everyone()
-        whole = {**facts, **now, "processes": accelerator.num_processes, run.JOB: job}
-        whole |= {"versions": installed_versions(), "git_commit": run.git_commit()}
-        whole["command"] = before.get("command", shlex.join(sys.argv))
-        whole["started"] = before.get("started", datetime.now(UTC).isoformat(timespec="seconds"))
-        with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
-            if resume:
-                checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator)
-            on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
-            _train(trainer, crops, folder, accelerator, show_progress=show_progress)
+    config = config_of(subject, source, train)
+    trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
+    now = {
+        PRECISION: accelerator.mixed_precision,
+        AT_ONCE: _images_at_once(trainer, settings, accelerator),
+        FINGERPRINT: same_data(accelerator, train),
+        IMAGES: len(train),
+    }
+    refuse(changed(before, now))
+    accelerator.wait_for_everyone()
+    whole = {**facts, **now, "processes": accelerator.num_processes, run.JOB: job}
+    whole |= {"versions": installed_versions(), "git_commit": run.git_commit()}
+    whole["command"] = before.get("command", shlex.join(sys.argv))
+    whole["started"] = before.get("started", datetime.now(UTC).isoformat(timespec="seconds"))
+    with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
+        state = checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator) if resume else None
+        on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
+        with closing(crops):
+            _train(trainer, crops, folder, accelerator, _losses(state, accelerator), show_progress=show_progress)
 
-            work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
-            results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
-            on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results))
+        work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
+        results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
+        on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results))
     return folder, results
 
 
@@ -225,8 +241,21 @@ def _prepared(
     return trainer, crops
 
 
+def _losses(state: dict[str, Any] | None, accelerator: Accelerator) -> list[torch.Tensor]:
+    """Of the steps of this process in an epoch that a checkpoint was saved in the middle of."""
+    saved: list[list[float]] = (state or {}).get("losses", [])
+    mine = saved[accelerator.process_index] if len(saved) == accelerator.num_processes else []
+    return [torch.tensor(loss, device=accelerator.device) for loss in mine]
+
+
 def _train(
-    trainer: ClassifierTrainer, crops: LabelledCrops, folder: Path, accelerator: Accelerator, *, show_progress: bool
+    trainer: ClassifierTrainer,
+    crops: LabelledCrops,
+    folder: Path,
+    accelerator: Accelerator,
+    losses: list[torch.Tensor],
+    *,
+    show_progress: bool,
 ) -> None:
     """All epochs from where the trainer stands, with a checkpoint after each and after a signal."""
     main = accelerator.is_main_process
@@ -234,21 +263,25 @@ def _train(
     title = f"fine-tuning {folder.name}" if show_progress and main else None
 
     def save() -> None:
-        run.save(folder, trainer.state_dict(), accelerator, keep=1)
+        state = {**trainer.state_dict(), "losses": gather_object([[float(loss) for loss in losses]])}
+        run.save(folder, state, accelerator, keep=1)
+
+    def stop_here() -> NoReturn:
+        if main:
+            print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
+        raise Interrupted
 
     trainer.train_mode()
     with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
         while not trainer.done:
             epoch, start = divmod(trainer.step, trainer.steps_per_epoch)
-            losses = []
             for _, micro_batches in crops.epoch(epoch, start):
                 losses.append(trainer.advance(micro_batches))
                 progress.advance(1, f"epoch {epoch + 1} of {trainer.settings.epochs}")
-                if agreed(accelerator, [bool(stop)])[0] and not trainer.done:
+                stopping = agreed(accelerator, [bool(stop)])[0]
+                if stopping and trainer.step % trainer.steps_per_epoch:
                     save()
-                    if main:
-                        print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
-                    raise Interrupted
+                    stop_here()
             loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
             if not math.isfinite(loss):
                 intact = "the last checkpoint is intact" if epoch else "there is no checkpoint yet"
@@ -256,6 +289,9 @@ def _train(
             if metrics is not None:
                 lr = trainer.optimizer.param_groups[-1]["lr"]
                 metrics.write({"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr})
+            losses.clear()
             save()
+            if stopping:
+                stop_here()
     if metrics is not None:
         metrics.close()

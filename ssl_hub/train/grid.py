@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,12 +16,12 @@ from tqdm import tqdm
 
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import Result, append_results
-from ssl_hub.train.signals import REQUEUE, Interrupted, StopSignal
+from ssl_hub.stopping import REQUEUE, STOPPING, Interrupted, StopSignal
 
 COMMAND = (sys.executable, "-m", "ssl_hub.cli")
 POLL_SECONDS = 1.0
 DONE = "done"
-STOPPED = (REQUEUE, -signal.SIGTERM, -signal.SIGINT)  # exit codes of a process that a signal ended
+STOPPED = (REQUEUE, *(-number for number in STOPPING))  # exit codes of a process that a signal ended
 MINUTES_BETWEEN_LINES = 5  # where the bar goes to a file
 
 
@@ -88,9 +87,9 @@ def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progres
                 process.terminate()
             for process in running:
                 process.wait()
-    if stop:
-        print("interrupted; what is done is kept, and the same command goes on from there", file=sys.stderr)
-        raise Interrupted
+        if stop:
+            print("interrupted; what is done is kept, and the same command goes on from there", file=sys.stderr)
+            raise Interrupted
     return failed
 
 

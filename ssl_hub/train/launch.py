@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import importlib.util
 import os
@@ -20,7 +19,9 @@ from accelerate import Accelerator
 from accelerate.utils import GradientAccumulationPlugin
 
 from ssl_hub.errors import UsageError
+from ssl_hub.stopping import end_with_parent
 from ssl_hub.train.launch_check import check_accelerator, check_environment
+from ssl_hub.train.together import together
 
 # A program's name, or a module of the launchers' packages however Python was told to run it.
 LAUNCHERS = re.compile(r"(^|/)((accelerate|accelerate-launch|torchrun)$|accelerate[./]commands|torch[./]distributed)")
@@ -86,9 +87,8 @@ def end_with(launcher: Launcher | None) -> None:
     ``accelerate launch`` (1.15) does not pass SIGTERM on: a scheduler that signals it alone would leave the training
     running without it. Linux only; elsewhere nothing happens.
     """
-    if launcher is not None and sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGTERM)
+    if launcher is not None:
+        end_with_parent(signal.SIGTERM)
 
 
 def set_threads(launcher: Launcher | None, local_processes: int) -> int:
@@ -110,7 +110,7 @@ def set_threads(launcher: Launcher | None, local_processes: int) -> int:
 def joined() -> Iterator[Accelerator]:
     """accelerate's view of this process, for a command that leaves no run: every core at work, and what is amiss said.
 
-    Processes that end normally part here; one that fails leaves it to the launcher to end the others.
+    Processes part here, those that end normally and those that fail.
     """
     launcher, accelerator = find_launcher(), open_accelerator()
     end_with(launcher)
@@ -118,8 +118,9 @@ def joined() -> Iterator[Accelerator]:
     warning = missing_processes(launcher, accelerator.num_processes)
     if warning is not None and accelerator.is_main_process:
         print(f"warning: {warning}", file=sys.stderr)
-    yield accelerator
-    accelerator.end_training()
+    with together(accelerator):
+        yield accelerator
+        accelerator.end_training()
 
 
 def available_cores() -> int:

@@ -71,7 +71,7 @@ def _check_tasks(given: Mapping[str, str]) -> None:
         if name is not None and int(tasks := given[name]) > 1:
             raise UsageError(
                 f"the environment has {name}={tasks} and no WORLD_SIZE: each of these tasks would train a model of its"
-                f" own; start one torchrun a node (recipes/slurm has an example), or unset {name} to use one process"
+                f" own; start them as recipes/slurm does, or one torchrun a node, or unset {name} to use one process"
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,15 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.release import save_release
+from ssl_hub.model.results import Result
 from ssl_hub.processes import speaks
+from ssl_hub.stopping import Interrupted, StopSignal, interruptible
 from ssl_hub.train import run
 from ssl_hub.train.job import Job
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
 from ssl_hub.train.prepare import prepare
-from ssl_hub.train.signals import Interrupted, StopSignal, agreed, on_main
+from ssl_hub.train.together import agreed, on_main
 from ssl_hub.zoo import as_modified, get_recipe, run_name
 
 
@@ -56,7 +59,8 @@ def pretrain(
         UsageError: anything wrong with the arguments, or a folder that another process trains in, before training
             starts (a run that was to be replaced is there as before then); later, gradients that stay non-finite or
             a folder that can no longer be written; features that collapse, where ``runtime.on_collapse`` is ``stop``.
-        Interrupted: after SIGTERM or SIGINT, once the run is saved; exits with code 75.
+        Interrupted: after SIGTERM, SIGUSR1 or SIGINT, once the run is saved; exits with code 75. Before the first step
+            there is nothing to save, and SIGINT is a KeyboardInterrupt.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
@@ -64,7 +68,11 @@ def pretrain(
     folder = store.home() / run_name(chosen) if output is None else expanded(output)
 
     try:
-        with prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job:
+        with (
+            interruptible(),
+            prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job,
+            closing(job.loader),
+        ):
             _run(job)
     except run.Finished:
         if speaks():
@@ -74,19 +82,24 @@ def pretrain(
 
 def _run(job: Job) -> None:
     """Training, the release, its measurements, and the last words."""
-    recipe, folder, accelerator, siamese, journal = (
-        job.recipe,
-        job.folder,
-        job.accelerator,
-        job.trainer.siamese,
-        Journal(job),
-    )
+    journal = Journal(job)
     _train(job, journal)
-    on_main(accelerator, lambda: save_release(folder, siamese, recipe, collapsed=journal.collapsed))
-    results, unmeasured = measure(siamese.encoder.backbone, recipe, folder, accelerator, collapsed=journal.collapsed)
+    try:
+        results, unmeasured = _finish(job, collapsed=journal.collapsed)
+    except (Interrupted, KeyboardInterrupt):
+        journal.console.say("stopped by a signal after training, which is saved; finish with --resume")
+        raise Interrupted from None
+    job.accelerator.end_training()
+    journal.console.say(summary(job.recipe, job.folder, results, unmeasured, collapsed=journal.collapsed))
+
+
+def _finish(job: Job, *, collapsed: bool) -> tuple[list[Result], str | None]:
+    """The release of a trained run, and its measurements."""
+    recipe, folder, accelerator, siamese = job.recipe, job.folder, job.accelerator, job.trainer.siamese
+    on_main(accelerator, lambda: save_release(folder, siamese, recipe, collapsed=collapsed))
+    measured = measure(siamese.encoder.backbone, recipe, folder, accelerator, collapsed=collapsed)
     on_main(accelerator, lambda: run.finish(folder))
-    accelerator.end_training()
-    journal.console.say(summary(recipe, folder, results, unmeasured, collapsed=journal.collapsed))
+    return measured
 
 
 def _train(job: Job, journal: Journal) -> None:
@@ -107,11 +120,12 @@ def _train(job: Job, journal: Journal) -> None:
             if give_up:
                 journal.close()
                 raise UsageError(f"features collapsed by step {trainer.step}: stopped, saved in {job.folder}")
-            if stopping and not job.done:
+            if stopping:
                 journal.close()
                 journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
                 raise Interrupted
     journal.close()
+    job.loader.close()
     bad = job.bad_images()
     if bad:
         journal.console.say(f"{len(bad)} images could not be read and were stood in for: {'; '.join(bad)}")

@@ -22,6 +22,7 @@ from ssl_hub.evaluate.measurement import listed
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import Result, append_results
+from ssl_hub.train.together import on_main
 
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
 PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end
@@ -91,8 +92,8 @@ def measure(
 ) -> tuple[list[Result], str | None]:
     """kNN and linear probe of a finished run on its own data, recorded in the run folder. Collective over processes.
 
-    Returns the results, and why there are none where there are none: the training is done and saved by now, so data
-    that cannot be probed is no error.
+    Returns the results, on the main process, and why there are none where there are none: the training is done and
+    saved by now, so data that cannot be probed is no error.
     """
     try:
         pair = labelled_pair(recipe)
@@ -102,8 +103,6 @@ def measure(
         return _probed(backbone, (train, test), recipe, folder, accelerator, collapsed=collapsed), None
     except UsageError as error:
         return [], str(error)
-    finally:
-        accelerator.wait_for_everyone()
 
 
 def _probed(
@@ -118,13 +117,16 @@ def _probed(
     transform, workers = transform_for(recipe), recipe.runtime.workers
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
     results: list[Result] = []
-    if accelerator.is_main_process:
-        results = knn(train, test, k=recipe.runtime.knn_k)
+
+    def act() -> None:
+        nearest = knn(train, test, k=recipe.runtime.knn_k)
         head, probed = linear_probe(train, test, seed=recipe.train.seed)
-        results = [replace(result, collapsed=collapsed) for result in results + probed]
+        results.extend(replace(result, collapsed=collapsed) for result in nearest + probed)
         head.save(folder)  # whatever head is there belongs to an older backbone
         add_classifier(folder, head.weight, head.bias, head.classes)
         append_results(folder, results)
+
+    on_main(accelerator, act)
     return results
 
 

@@ -33,6 +33,7 @@ from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, 
 from ssl_hub.train.given import changed as changed_facts
 from ssl_hub.train.job import Job
 from ssl_hub.train.launch import (
+    Launcher,
     check_micro_batch,
     end_with,
     find_launcher,
@@ -45,8 +46,8 @@ from ssl_hub.train.launch import (
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
-from ssl_hub.train.signals import on_main
 from ssl_hub.train.step import Trainer
+from ssl_hub.train.together import on_main, together
 
 
 @contextmanager
@@ -60,6 +61,23 @@ def prepare(
     """
     launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
+    options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "allow_change": allow_change}
+    with together(accelerator), _prepared(recipe, folder, launcher, accelerator, **options) as job:
+        yield job
+
+
+@contextmanager
+def _prepared(
+    recipe: Recipe,
+    folder: Path,
+    launcher: Launcher | None,
+    accelerator: Accelerator,
+    *,
+    resume: run.Resume,
+    overwrite: bool,
+    allow_change: Sequence[str],
+) -> Iterator[Job]:
+    """:func:`prepare`, once the processes have met."""
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
     job = job_id(launcher)
     restart = job if is_restart() else None

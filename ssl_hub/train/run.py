@@ -21,7 +21,7 @@ from ssl_hub.model import files
 from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
-from ssl_hub.train.signals import on_main
+from ssl_hub.train.together import Alike, on_main
 
 CHECKPOINTS = "checkpoints"
 FINISHED, JOB = "finished", "job"  # facts: when a run was, and what started it
@@ -30,7 +30,7 @@ Resume = bool | Literal["auto"]
 """Whether a run goes on where it stands; ``auto``: if there is one, and if it is not finished."""
 
 
-class Finished(Exception):
+class Finished(Alike):
     """There is nothing left to do in a run that was to go on if need be."""
 
 

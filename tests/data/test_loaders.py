@@ -179,7 +179,7 @@ def test_what_workers_get_survives_spawn(tmp_path: Path) -> None:
     train = loader(files(tmp_path, 8), resident=False)
     list(train.epoch(0))
     assert train._loader is not None
-    batches: Batches = pickle.loads(pickle.dumps(train._loader.dataset))
+    batches: Batches = pickle.loads(pickle.dumps(train._loader._loader.dataset))
     result = batches.__getitems__([(0, 3), (0, 5)])
     assert not isinstance(result, UsageError)
     assert result.indices.tolist() == [3, 5] and result.tensors[0].shape == (2, 8, 8, 3)

@@ -20,11 +20,11 @@ from ssl_hub.model.release import load_backbone, read_facts, save_release, write
 from ssl_hub.model.results import read_results
 from ssl_hub.model.siamese import build
 from ssl_hub.model.stages import frozen_modules, with_classifier
+from ssl_hub.stopping import Interrupted
 from ssl_hub.train import classifier as classifiers
 from ssl_hub.train import finetune as module
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning, parameter_groups
 from ssl_hub.train.finetune import finetune
-from ssl_hub.train.signals import Interrupted
 from ssl_hub.zoo import get_recipe
 
 SHORT = {"epochs": 2, "batch_size": 16, "lr": 0.5}
@@ -181,6 +181,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(released, photos, tmp_path, mon
         finetune(released, str(photos), output=stopped, overrides={**SHORT, "lr": 1.0}, resume=True)
     finetune(released, str(photos), output=stopped, overrides=SHORT, resume=True)
     assert (stopped / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
+    assert read_metrics(stopped) == read_metrics(straight)  # means over whole epochs
 
 
 def test_a_fraction_is_of_each_class_and_is_recorded(released, photos):

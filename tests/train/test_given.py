@@ -16,7 +16,7 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
 from ssl_hub.train import checkpoint, loop, prepare, run
 from ssl_hub.train.given import Change, changed, refuse
-from ssl_hub.train.signals import Interrupted, StopSignal
+from ssl_hub.train.together import Interrupted, StopSignal
 
 QUICK = {
     "train.max_steps": 6, "train.batch_size": 8, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1,

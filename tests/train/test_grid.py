@@ -12,10 +12,10 @@ import pytest
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.results import read_results
+from ssl_hub.stopping import Interrupted
 from ssl_hub.train import grid
 from ssl_hub.train.grid import Task, work_through
 from ssl_hub.train.lock import locked
-from ssl_hub.train.signals import Interrupted
 
 TOUCH = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch()"
 

@@ -11,9 +11,9 @@ import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
+from ssl_hub.stopping import Interrupted, StopSignal
 from ssl_hub.train import checkpoint, loop
 from ssl_hub.train.run import CHECKPOINTS
-from ssl_hub.train.signals import Interrupted, StopSignal
 from ssl_hub.train.step import Trainer
 
 QUICK = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}

@@ -61,7 +61,7 @@ class View:
     hue: float = 0.1
     grey: float = 0.2
     blur: float = 0.5
-    blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel is the odd size nearest a tenth of the image
+    blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel is a tenth of the image and three sigma at least
     solarise: float = 0.0  # inverts values >= 0.5 (of 1)
 
 
@@ -103,6 +103,7 @@ class Data:
     test_split: str = "test"
     image_column: str | None = None
     label_column: str | None = None
+    range: str = "auto"  # black and white of more than 8 bits: auto (the type's ends), bits ("12"), or "low,high"
     stream: bool = False
     shuffle_buffer: int = 4096  # encoded images of a stream that a process holds and shuffles
     on_bad_image: Literal["error", "skip"] = "error"

@@ -100,6 +100,21 @@ SIDE = whole(8, 2048)
 SEED = whole(0, 2**63 - 1)
 STRENGTH = number(0, 10)  # of a colour jitter
 
+
+def _is_value_range(value: Any) -> bool:
+    if value == "auto" or (isinstance(value, str) and value.isdecimal() and 1 <= int(value) <= 32):
+        return True
+    try:
+        low, high = (float(end) for end in str(value).split(","))
+    except ValueError:
+        return False
+    return math.isfinite(high - low) and low < high
+
+
+VALUE_RANGE = Range(
+    "'auto', a number of bits from 1 to 32, or its low and its high end, as in '0,4095'", _is_value_range
+)
+
 VIEW = {
     "crop_scale": ends(above(0, 1)),
     "flip": SHARE,
@@ -123,6 +138,7 @@ RECIPE = {
     **{f"views.{view}.{name}": limit for view in ("view1", "view2") for name, limit in VIEW.items()},
     "views.mean": channels(SHARE),
     "views.std": channels(number(0.001, 1)),
+    "data.range": VALUE_RANGE,
     "data.shuffle_buffer": COUNT,
     "data.max_bad_images": ZERO_OR_MORE,
     "optim.lr": POSITIVE,

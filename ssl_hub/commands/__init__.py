@@ -17,7 +17,7 @@ class Subparsers(Protocol):
     def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
 
 
-FIRST = ("recipes", "train", "evaluate", "report", "hub")  # in the help; other files follow by name
+FIRST = ("recipes", "data", "train", "evaluate", "report", "hub")  # in the help; other files follow by name
 
 
 def register_all(subparsers: Subparsers) -> None:

@@ -52,6 +52,9 @@ def _evaluation_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--test-split", help="default: the recipe's, else test")
     parser.add_argument("--image-column", help="of a table, where its type does not tell")
     parser.add_argument("--label-column", help="of a table, where its type does not tell")
+    parser.add_argument(
+        "--range", help="black and white of more than 8 bits: auto, bits, or LOW,HIGH (default: the release's)"
+    )
     parser.add_argument("--image-size", type=int, help="pixels, for timm: models and pixels")
     parser.add_argument("--batch-size", type=int, default=256, help="images in the backbone at a time (default 256)")
     parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
@@ -60,7 +63,17 @@ def _evaluation_arguments(parser: ArgumentParser) -> None:
 
 
 def _options(arguments: Namespace) -> dict[str, Any]:
-    names = ("train_split", "test_split", "image_column", "label_column", "image_size", "batch_size", "workers", "seed")
+    names = (
+        "train_split",
+        "test_split",
+        "image_column",
+        "label_column",
+        "range",
+        "image_size",
+        "batch_size",
+        "workers",
+        "seed",
+    )
     return {name: getattr(arguments, name) for name in names}
 
 

@@ -6,7 +6,7 @@ so that batches, ranks, workers and a resumed run stay as they are. An evaluatio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -58,10 +58,13 @@ class _Readable:
     def array(self, position: int) -> NDArray[np.uint8]:
         return self._from(position, self.source.array)
 
-    def encoded(self, position: int) -> bytes:
-        return self.source.encoded(position)
+    def stored(self, position: int) -> tuple[str | bytes, str] | None:
+        return self.source.stored(position)
 
-    def file_paths(self) -> list[str] | None:
+    def names(self) -> Sequence[str] | None:
+        return self.source.names()
+
+    def file_paths(self) -> Sequence[str] | None:
         return self.source.paths()
 
     def _from(self, position: int, read: Callable[[int], T]) -> T:
@@ -83,6 +86,7 @@ def skipping(source: Source, limit: int) -> Source:
     bad = BadImages(limit)
     whole = Source(source.name, source.split, _Readable(source, bad), classes=source.classes, labels=source.labels)
     whole.bad = bad
+    whole.passed_over = source.passed_over
     return whole
 
 

@@ -1,8 +1,8 @@
-"""Tables with an image column, read by ``datasets``: parquet files, saved datasets, and datasets of the Hub."""
+"""The columns of a table that hold images and labels: which they are, and what is in them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ssl_hub.data.decoding import decode, decode_array
-from ssl_hub.data.hub_datasets import Address, load_hub
-from ssl_hub.data.images import Source
-from ssl_hub.data.splits import resolve_split
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.registry import suggest
 
@@ -21,32 +19,28 @@ _IMAGE_NAMES = ("image", "img", "jpg", "png")
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
 
 _ENCODED = ("binary", "large_binary", "string")  # bytes of an image file, or its path
-
-Opener = Callable[[], Any]  # opens one split: a datasets.Dataset
+_LABELS = "whole numbers, text, true or false, or a ClassLabel"
 
 
 class Column:
     """The images of one column of a ``datasets.Dataset``, whose rows hold encoded bytes or a file's path."""
 
-    def __init__(self, rows: Any, column: str, where: str) -> None:
+    def __init__(self, rows: Any, column: str, where: str, values: ValueRange = AUTO) -> None:
         self.rows = rows
         self.column = column
         self.where = where
+        self.values = values
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, position: int) -> Image.Image:
-        return decode(*self._encoded(position))
+        return decode(*self.stored(position), self.values)
 
     def array(self, position: int) -> NDArray[np.uint8]:
-        return decode_array(*self._encoded(position))
+        return decode_array(*self.stored(position), self.values)
 
-    def encoded(self, position: int) -> bytes:
-        file, _ = self._encoded(position)
-        return file if isinstance(file, bytes) else Path(file).read_bytes()
-
-    def _encoded(self, position: int) -> tuple[str | bytes, str]:
+    def stored(self, position: int) -> tuple[str | bytes, str]:
         """Bytes of a file or its path, and what to call it."""
         cell = self.rows[position][self.column]
         name = f"image {position} of {self.where}"
@@ -56,105 +50,11 @@ class Column:
             name += f" ({Path(cell['path']).name})"
         return cell["path"] if cell["bytes"] is None else cell["bytes"], name
 
-    def names(self) -> list[str]:
+    def names(self) -> Sequence[str]:
         """Each row's file name, empty where it has none. Images themselves are not read."""
         tables = self.rows.with_format("arrow").iter(batch_size=1024)
         cells = (table.column(self.column).combine_chunks() for table in tables)
         return [path or "" for structs in cells for path in structs.field("path").to_pylist()]
-
-
-def parquet_splits(root: Path) -> dict[str, Opener]:
-    """Splits of the parquet files below ``root``; empty where there are none.
-
-    ``datasets`` copies them once to its cache, which all processes map into memory.
-    """
-    return {split: _parquet_opener(paths) for split, paths in files_by_split(root, ".parquet").items()}
-
-
-def files_by_split(root: Path, extension: str) -> dict[str, list[str]]:
-    """Files below ``root`` that end in ``extension``, by split; empty where there are none.
-
-    They are named ``<split>-*`` or ``<split>`` and lie in ``root`` or ``root/data``, or have any name in a folder
-    called as the split.
-    """
-    files: dict[str, list[str]] = {}
-    for folder in (root, root / "data"):
-        for path in sorted(folder.glob(f"*{extension}")):
-            files.setdefault(path.stem.partition("-")[0], []).append(str(path))
-    for path in sorted([*root.glob(f"*/*{extension}"), *root.glob(f"data/*/*{extension}")]):
-        if path.parent != root / "data":
-            files.setdefault(path.parent.name, []).append(str(path))
-    return files
-
-
-def _parquet_opener(paths: list[str]) -> Opener:
-    def open_files() -> Any:
-        from datasets import Dataset
-        from datasets.exceptions import DatasetGenerationError
-
-        try:
-            return Dataset.from_parquet(paths)
-        except (OSError, ValueError, DatasetGenerationError) as error:  # pyarrow's are ValueErrors
-            raise _damaged(paths, error) from None
-
-    return open_files
-
-
-def _damaged(paths: list[str], error: Exception) -> UsageError:
-    """Which of the files cannot be read."""
-    from pyarrow import ArrowInvalid, parquet
-
-    for path in paths:
-        try:
-            parquet.read_table(path)
-        except (OSError, ArrowInvalid) as its_own:
-            return UsageError(f"{path} is not a readable parquet file ({its_own}); restore it, or take it away")
-    return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {error}")
-
-
-def saved_splits(root: Path) -> dict[str, Opener]:
-    """Splits of a folder that ``save_to_disk`` of ``datasets`` wrote; empty where it is none."""
-    if not ((root / "dataset_dict.json").is_file() or (root / "state.json").is_file()):
-        return {}
-    from datasets import load_from_disk
-
-    saved = load_from_disk(str(root))
-    if isinstance(saved, Mapping):
-        return {str(split): _opened(rows) for split, rows in saved.items()}
-    return {str(saved.split or "train").partition("[")[0]: _opened(saved)}
-
-
-def _opened(rows: Any) -> Opener:
-    return lambda: rows
-
-
-def hub_splits(address: Address) -> dict[str, Opener]:
-    """Splits of a Hub dataset (downloaded where the cache lacks it), or :class:`UsageError` with the cause."""
-    return {str(split): _opened(rows) for split, rows in load_hub(address).items()}
-
-
-def table_source(
-    name: str, splits: Mapping[str, Opener], split: str, image_column: str | None, label_column: str | None
-) -> Source:
-    """One split of a table; classes and their order are those of ``train`` where there is one.
-
-    The image column is the one of type ``Image``; the label column is the ``ClassLabel``, else an integer column of a
-    usual name; either may be named instead. Raises :class:`UsageError` listing the columns where that does not decide,
-    and naming the class where a split has one that ``train`` lacks.
-    """
-    found = resolve_split(split, splits, f"data {name!r}")
-    where = f"split {found!r} of {name}"
-    rows = splits[found]()
-    images = find_image_column(rows.features, image_column, where)
-    column = Column(encoded(rows.select_columns([images]), images), images, where)
-    labels = _label_column(rows.features, label_column, images, where)
-    if labels is None:
-        return Source(name, found, column)
-    classes, indices = _classes_and_labels(rows, labels)
-    if found != "train" and "train" in splits:
-        train_classes, _ = _classes_and_labels(splits["train"](), labels)
-        classes, indices = _aligned(classes, indices, train_classes, where)
-    return Source(name, found, column, classes=classes, labels=indices)
 
 
 def encoded(rows: Any, column: str) -> Any:
@@ -178,16 +78,39 @@ def find_image_column(features: Any, named: str | None, where: str) -> str:
     return _only(typed or structs, _IMAGE_NAMES, "image", features, where)
 
 
-def _label_column(features: Any, named: str | None, image_column: str, where: str) -> str | None:
+def find_label_column(features: Any, named: str | None, image_column: str, where: str) -> str | None:
+    """The column of labels, or ``named``: a ``ClassLabel``, else one of a usual name whose values name classes.
+
+    Raises :class:`UsageError` where ``named`` does not exist or its values are such as numbers with fractions or lists.
+    """
     from datasets import ClassLabel
 
     if named is not None:
-        return _existing(features, named, "label", where)
+        feature = features[_existing(features, named, "label", where)]
+        if not _names_classes(feature):
+            raise UsageError(
+                f"label column {named!r} of {where} is {_type(feature)}, expected {_LABELS}; set data.label_column to "
+                f"another, or to none; columns: {_listed(features)}"
+            )
+        return named
     typed = [c for c, feature in features.items() if isinstance(feature, ClassLabel)]
     if typed:
         return _only(typed, _LABEL_NAMES, "label", features, where)
-    whole = [c for c, feature in features.items() if "int" in str(getattr(feature, "dtype", ""))]
-    return next((c for c in _LABEL_NAMES if c in whole and c != image_column), None)
+    usual = [c for c in _LABEL_NAMES if c in features and c != image_column]
+    return next((c for c in usual if _names_classes(features[c])), None)
+
+
+def unusable_labels(features: Any) -> dict[str, str]:
+    """Columns with the usual name of labels that hold something else, and what."""
+    return {c: _type(features[c]) for c in _LABEL_NAMES if c in features and not _names_classes(features[c])}
+
+
+def _names_classes(feature: Any) -> bool:
+    from datasets import ClassLabel, Value
+
+    text = ("string", "large_string", "string_view")
+    whole = isinstance(feature, Value) and (feature.dtype in (*text, "bool") or "int" in feature.dtype)
+    return whole or isinstance(feature, ClassLabel)
 
 
 def _existing(features: Any, named: str, kind: str, where: str) -> str:
@@ -207,10 +130,18 @@ def _only(candidates: list[str], usual: tuple[str, ...], kind: str, features: An
 
 
 def _listed(features: Any) -> str:
-    return ", ".join(f"{name} ({type(f).__name__ if isinstance(f, dict) else f.dtype})" for name, f in features.items())
+    return ", ".join(f"{name} ({_type(feature)})" for name, feature in features.items())
 
 
-def _classes_and_labels(rows: Any, column: str) -> tuple[list[str], NDArray[np.int64]]:
+def _type(feature: Any) -> str:
+    """``int64``, ``Image``, or ``list of float32``."""
+    if isinstance(feature, dict):
+        return "dict"
+    inner = getattr(feature, "feature", None)
+    return f"list of {_type(inner)}" if inner is not None else str(getattr(feature, "dtype", type(feature).__name__))
+
+
+def classes_and_labels(rows: Any, column: str) -> tuple[list[str], NDArray[np.int64]]:
     """Class names and int64 labels ``[N]``, -1 where there is none."""
     from datasets import ClassLabel
 
@@ -225,7 +156,7 @@ def _classes_and_labels(rows: Any, column: str) -> tuple[list[str], NDArray[np.i
     return [str(v) for v in known], np.array([index.get(v, -1) for v in plain], np.int64)
 
 
-def _aligned(
+def aligned(
     classes: list[str], labels: NDArray[np.int64], reference: list[str], where: str
 ) -> tuple[list[str], NDArray[np.int64]]:
     """Labels that count in ``reference``'s order."""

@@ -7,11 +7,14 @@ import os
 import struct
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from ssl_hub.data.endings import image_formats
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 
 try:
@@ -19,7 +22,6 @@ try:
 except ImportError:  # optional: the same pixels, a quarter of the time of decoding and cutting saved
     decode_jpeg = None
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 MAX_PIXELS = 200_000_000
 
 _MAYBE_TURNED = (b"Exif\0\0", b"tiff:Orientation")  # where Pillow finds an orientation: EXIF and XMP
@@ -28,28 +30,33 @@ _MAYBE_TURNED = (b"Exif\0\0", b"tiff:Orientation")  # where Pillow finds an orie
 _DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)
 
 
-def decode(file: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
+def most_pixels() -> int:
+    """Of one image: 178 million, Pillow's own limit (2 ``Image.MAX_IMAGE_PIXELS``), 200 where a user lifts that.
+
+    Every way of decoding asks here, so that what training reads evaluation reads too.
+    """
+    return min(2 * (Image.MAX_IMAGE_PIXELS or MAX_PIXELS), MAX_PIXELS)
+
+
+def decode(file: str | os.PathLike[str] | bytes, name: str, values: ValueRange = AUTO) -> Image.Image:
     """The image in a file or in bytes, as :func:`to_rgb` makes it.
 
     Raises :class:`UsageError` that starts with ``name`` where the image is empty, truncated, not an image, missing, or
-    has more than 200 megapixels (less where Pillow's own limit, 2 ``Image.MAX_IMAGE_PIXELS``, is lower).
+    larger than :func:`most_pixels`.
     """
     try:
         if isinstance(file, bytes):
             if not file:
                 raise UsageError(f"{name} is empty; replace it or remove it")
-            return _decode_open(Image.open(io.BytesIO(file)), name)
+            return _decode_open(io.BytesIO(file), name, values)
         with open(file, "rb") as stream:
             if not stream.seekable() or not os.fstat(stream.fileno()).st_size:
                 raise UsageError(f"{name} is empty; replace it or remove it")
-            return _decode_open(Image.open(stream), name)
+            return _decode_open(stream, name, values)
     except UsageError:
         raise
     except Image.DecompressionBombError:
-        limit = min(2 * (Image.MAX_IMAGE_PIXELS or MAX_PIXELS), MAX_PIXELS)
-        raise UsageError(
-            f"{name} has more than {limit // 1_000_000} megapixels; make it smaller or remove it"
-        ) from None
+        raise _too_large(name) from None
     except UnidentifiedImageError:
         raise UsageError(f"{name} is not an image that can be read; replace it or remove it") from None
     except _DECODING_ERRORS as error:
@@ -57,7 +64,7 @@ def decode(file: str | os.PathLike[str] | bytes, name: str) -> Image.Image:
         raise UsageError(f"{name} cannot be read ({cause}); replace it or remove it") from None
 
 
-def decode_array(file: str | os.PathLike[str] | bytes, name: str) -> NDArray[np.uint8]:
+def decode_array(file: str | os.PathLike[str] | bytes, name: str, values: ValueRange = AUTO) -> NDArray[np.uint8]:
     """The same pixels as an array ``[H, W, 3]``; sooner, with simplejpeg, for an upright JPEG file in RGB or grey.
 
     Raises as :func:`decode` does.
@@ -67,7 +74,7 @@ def decode_array(file: str | os.PathLike[str] | bytes, name: str) -> NDArray[np.
         pixels = _plain_jpeg(encoded)
     except (*_DECODING_ERRORS, Image.DecompressionBombError):  # Pillow says what is wrong
         pixels = None
-    return np.array(decode(file, name)) if pixels is None else pixels
+    return np.array(decode(file, name, values)) if pixels is None else pixels
 
 
 def _plain_jpeg(encoded: bytes) -> NDArray[np.uint8] | None:
@@ -78,7 +85,7 @@ def _plain_jpeg(encoded: bytes) -> NDArray[np.uint8] | None:
     if decode_jpeg is None or not encoded.startswith(b"\xff\xd8"):
         return None
     height, width, colours, _ = decode_jpeg_header(encoded)
-    if colours not in ("YCbCr", "RGB", "Gray") or height * width > MAX_PIXELS:
+    if colours not in ("YCbCr", "RGB", "Gray") or height * width > most_pixels():
         return None
     segments = _before_pixels(encoded)
     if any(mark in segments for mark in _MAYBE_TURNED) and _is_turned(Image.open(io.BytesIO(encoded))):
@@ -94,25 +101,29 @@ def _before_pixels(encoded: bytes) -> bytes:
     return encoded[:end] if encoded[end : end + 2] == b"\xff\xda" else encoded
 
 
-def _decode_open(image: Image.Image, name: str) -> Image.Image:
-    if image.width * image.height > MAX_PIXELS:
-        raise UsageError(
-            f"{name} has {image.width} x {image.height} pixels, over the limit of {MAX_PIXELS // 1_000_000} "
-            "megapixels; make it smaller or remove it"
-        )
-    return to_rgb(image)
+def _decode_open(stream: BinaryIO, name: str, values: ValueRange) -> Image.Image:
+    image = Image.open(stream, formats=image_formats())
+    if image.width * image.height > most_pixels():
+        raise _too_large(name)
+    if values != AUTO and has_wide_colours(image):
+        return _upright(_wide_colours(image, stream, name, values), image)
+    return to_rgb(image, values, name)
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """An upright image of mode RGB: EXIF orientation applied, transparency put on white, 16 bits scaled to 8.
+def _too_large(name: str) -> UsageError:
+    return UsageError(f"{name} has more than {most_pixels() // 1_000_000} megapixels; make it smaller or remove it")
+
+
+def to_rgb(image: Image.Image, values: ValueRange = AUTO, name: str = "the image") -> Image.Image:
+    """An upright image of mode RGB: EXIF orientation applied, transparency put on white, more than 8 bits scaled to 8.
 
     Of an animation, the frame it stands at (the first, when just opened). An RGB image that is upright already is
-    returned as it is. A float image (mode F) is taken as 0..1 where no value exceeds 1, else as 0..255.
+    returned as it is. Raises :class:`UsageError` where values of a float or whole-number image lie outside ``auto``.
     """
     image.load()
-    upright = _upright(image)
-    if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
-        return Image.fromarray(_to_grey8(upright)).convert("RGB")
+    upright = _upright(image, image)
+    if is_wide(upright):
+        return Image.fromarray(values.to_bytes(np.asarray(upright), name)).convert("RGB")
     if upright.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in upright.info:
         if upright.mode in ("La", "RGBa"):
             upright = upright.convert({"La": "LA", "RGBa": "RGBA"}[upright.mode])
@@ -122,9 +133,50 @@ def to_rgb(image: Image.Image) -> Image.Image:
     return upright if upright.mode == "RGB" else upright.convert("RGB")
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def is_wide(image: Image.Image) -> bool:
+    """Whether an opened image holds more than 8 bits a pixel in one channel: 16 or 32 bits, or floats."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
+def has_wide_colours(image: Image.Image) -> bool:
+    """Whether an image just opened has several channels of 16 bits, of which Pillow keeps the upper 8 alone."""
+    return not is_wide(image) and any("16" in str(tile.args) for tile in getattr(image, "tile", []))
+
+
+def wide_channels(image: Image.Image, stream: BinaryIO, name: str) -> NDArray[np.uint16]:
+    """All bits of such an image, ``[C, H, W]``. Raises :class:`UsageError` where it is no PNG file."""
+    if image.format != "PNG":
+        raise UsageError(
+            f"{name} has 16 bits a colour in a {image.format} file, of which the upper 8 alone can be read, so "
+            "data.range cannot be applied; store it as PNG, or a channel a file"
+        )
+    import torch
+    from torchvision.io import ImageReadMode, decode_image
+
+    stream.seek(0)
+    encoded = torch.frombuffer(bytearray(stream.read()), dtype=torch.uint8)
+    channels: NDArray[np.uint16] = decode_image(encoded, mode=ImageReadMode.UNCHANGED).numpy()
+    return channels
+
+
+def _wide_colours(image: Image.Image, stream: BinaryIO, name: str, values: ValueRange) -> Image.Image:
+    """Scaled by the range, on white where they are transparent."""
+    channels = wide_channels(image, stream, name)
+    colours = values.to_bytes(channels[: 3 if len(channels) > 2 else 1], name)
+    if len(channels) in (2, 4):
+        opaque = channels[-1] / 65535
+        colours = np.round(255 + opaque * (colours.astype(np.float64) - 255)).astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(np.broadcast_to(colours, (3, *colours.shape[1:])).transpose(1, 2, 0)))
+
+
+def _upright(image: Image.Image, original: Image.Image) -> Image.Image:
+    """``image`` turned as the EXIF data of ``original`` says."""
     try:
-        return ImageOps.exif_transpose(image) if _is_turned(image) else image
+        if not _is_turned(original):
+            return image
+        if image is not original:
+            image.info["exif"] = original.getexif().tobytes()
+        return ImageOps.exif_transpose(image)
     except _DECODING_ERRORS:
         return image
 
@@ -134,12 +186,3 @@ def _is_turned(image: Image.Image) -> bool:
         return image.getexif().get(ExifTags.Base.Orientation, 1) in range(2, 9)
     except _DECODING_ERRORS:  # broken EXIF around good pixels, as in some ImageNet files: nothing says it is turned
         return False
-
-
-def _to_grey8(image: Image.Image) -> NDArray[np.uint8]:
-    values = np.nan_to_num(np.asarray(image).astype(np.float64))
-    if image.mode != "F":
-        values = values / 257  # 65535 to 255; mode I holds 16-bit PNG files in some versions of Pillow
-    elif values.max() <= 1:
-        values = values * 255
-    return np.clip(np.round(values), 0, 255).astype(np.uint8)

@@ -23,7 +23,8 @@ def listed(source: Source, file: Path) -> Source:
     """The images of ``source`` that a text file names, one a line, in the source's order.
 
     A line is a file's name (``n01440764_10026.JPEG``) or as much of its path as tells it from others
-    (``n01440764/n01440764_10026.JPEG``). Empty lines and those that start with ``#`` do not count.
+    (``n01440764/n01440764_10026.JPEG``), up to the whole of it, with ``./`` before it or ``\\`` in it as other tools
+    write them. Empty lines and those that start with ``#`` do not count.
 
     Raises :class:`UsageError` with counts and the first names where the list cannot be read, names an image twice or
     one that the source lacks, or where several images bear a name.
@@ -33,7 +34,8 @@ def listed(source: Source, file: Path) -> Source:
     names = source.names()
     if names is None:
         raise UsageError(f"{where} has no file names, which the file list {file} needs")
-    places = _places(names, set(wanted))
+    root = "" if source.root is None else source.root.resolve().as_posix().strip("/")
+    places = _places(names, set(wanted), root)
     unknown = [line for line in wanted if line not in places]
     if unknown:
         raise UsageError(
@@ -54,25 +56,42 @@ def listed(source: Source, file: Path) -> Source:
 
 def _lines(file: Path) -> list[str]:
     try:
-        lines = [line.strip() for line in file.expanduser().read_text().splitlines()]
+        lines = [line.strip() for line in _text(file.expanduser().read_bytes()).splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not a text file"
         raise UsageError(
             f"file list {file} cannot be read ({cause}); give a text file with an image's name a line"
         ) from None
-    wanted = [line for line in lines if line and not line.startswith("#")]
+    wanted = [_plain(line) for line in lines if line and not line.startswith("#")]
     if not wanted:
         raise UsageError(f"file list {file} is empty; expected an image's name a line")
     return wanted
 
 
-def _places(names: Sequence[str], wanted: Set[str]) -> Mapping[str, int]:
-    """Where in ``names`` each of ``wanted`` is that is a name or the end of a path; -1 where it is that of several."""
+def _text(content: bytes) -> str:
+    """UTF-8 with or without a byte-order mark, or UTF-16 with one, as PowerShell writes; names may be any bytes."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return content.decode("utf-16")
+    if b"\0" in content:
+        raise UnicodeDecodeError("utf-8", content, content.index(b"\0"), len(content), "not text")
+    return content.decode("utf-8-sig", "surrogateescape")
+
+
+def _plain(line: str) -> str:
+    """A path with ``/`` between folders and nothing before the first."""
+    return re.sub(r"^(\./+)+", "", line.replace("\\", "/")).lstrip("/")
+
+
+def _places(names: Sequence[str], wanted: Set[str], root: str) -> Mapping[str, int]:
+    """Where in ``names`` each of ``wanted`` is that is the end of a path below ``root``; -1 where of several paths."""
     places: dict[str, int] = {}
+    lengths = sorted({line.count("/") + 1 for line in wanted})  # in folders and a file
+    above = root.split("/") if root else []
     for place, name in enumerate(names):
+        name = name.replace("\\", "/")
         for variant in {name, _APPENDED_WORDNET_ID.sub(r"\1", name)}:
-            parts = variant.split("/")
-            for end in {"/".join(parts[start:]) for start in range(len(parts))} & wanted:
+            parts = [*above, *variant.split("/")]
+            for end in {"/".join(parts[-length:]) for length in lengths} & wanted:
                 places[end] = place if places.get(end, place) == place else _AMBIGUOUS
     return places
 

@@ -8,100 +8,162 @@ from pathlib import Path
 
 import numpy as np
 
-from ssl_hub.data.decoding import EXTENSIONS
+from ssl_hub.data.endings import ARCHIVES, ending_of, expected_endings, image_endings
 from ssl_hub.data.images import Files, Source
-from ssl_hub.data.splits import HELD_OUT, resolve_split
+from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.data.paths import Paths, shown
+from ssl_hub.data.reading import Reading
+from ssl_hub.data.splits import HELD_OUT, WORDS, meaning, resolve_split, speaking_of_splits, split_names
 from ssl_hub.errors import UsageError
 
-_SPLITS = ("train", *HELD_OUT, "unlabeled", "unlabelled")
+_LEVELS = 3  # of folders that hold one folder alone, as unpacked archives do, above the split folders
+_NOT_OURS = ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information")  # what systems leave
+_PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+_ABOUT_PICTURES = frozenset(("annotation", "annotations", "label", "labels", "mask", "masks", "segmentation"))
 
 
-def folder_source(root: Path, split: str) -> Source:
+class ImageFolder:
     """Images below ``root``: class folders, below split folders or not, or a flat folder of unlabelled images.
 
     Classes are the names of the class folders, sorted; every split uses those of ``train`` where it has any, so a split
-    that lacks a class keeps the others' labels. Hidden files and folders and files that are not images are ignored.
-
-    Raises :class:`UsageError` for a missing split, an empty class folder, a class that ``train`` lacks, images beside
-    class folders, or no images at all.
+    that lacks a class keeps the others' labels. Hidden files and folders and files that are not images are passed over,
+    and counted.
     """
-    name = str(root)
-    splits = _split_folders(root)
-    if not splits:
-        whole = _labelled_or_flat(root, name, "train", None)
+
+    def __init__(self, root: Path, reading: Reading) -> None:
+        reading.refuse_columns(f"image folder '{root}'")
+        self.root = _with_splits(root)
+        self.name = str(root)
+        self.recorded = root.resolve().name  # where data lies is nobody else's business
+        self.values = reading.values
+        self._folders = _split_folders(self.root)
+        self.splits = {split: folder.name for split, folder in self._folders.items()} or {"train": ""}
+
+    def open(self, split: str) -> Source:
+        """Raises :class:`UsageError` for a missing split, an empty class folder, a class that ``train`` lacks, images
+        beside class folders, splits below classes, links that lead nowhere, or no images at all."""
+        if not self._folders:
+            return self._whole(split)
+        found = resolve_split(split, self._folders, self.name)
+        passed = PassedOver()
+        for name in _listing(self.root, PassedOver())[0]:
+            if self.root / name not in self._folders.values():
+                passed.add("beside the split folders", name)
+        train = self._folders.get("train") if found != "train" else None
+        classes = [] if train is None else _listing(_unwrapped(train), PassedOver())[0]
+        return self._source(_unwrapped(self._folders[found]), found, classes, passed)
+
+    def _whole(self, split: str) -> Source:
+        whole = self._source(self.root, "train", [], PassedOver())
         if split == "train":
             return whole
         if whole.classes is None:
             raise UsageError(
-                f"{name} is a flat folder of {len(whole)} unlabelled images, all of it split 'train': "
+                f"{self.name} is a flat folder of {len(whole)} unlabelled images, all of it split 'train': "
                 f"there is no split {split!r}"
             )
         raise UsageError(
-            f"{name} has no split folders, so all of it is split 'train' and there is no split {split!r}; "
-            f"lay it out as {name}/train/<class>/ and {name}/{split}/<class>/, or ask for 'train' to get all of it"
+            f"{self.name} has no split folders, so all of it is split 'train' and there is no split {split!r}; lay it "
+            f"out as {self.name}/train/<class>/ and {self.name}/{split}/<class>/, or ask for 'train' to get all of it"
         )
-    found = resolve_split(split, splits, name)
-    reference = _class_folders(splits["train"]) if "train" in splits and found != "train" else []
-    return _labelled_or_flat(splits[found], name, found, [folder.name for folder in reference] or None)
+
+    def _source(self, folder: Path, split: str, reference: list[str], passed: PassedOver) -> Source:
+        class_folders, loose = _listing(folder, passed)
+        if class_folders and loose:
+            raise UsageError(
+                f"{folder} holds {len(loose)} images ({loose[0]}, ...) beside the class folder {class_folders[0]!r}; "
+                "move the images into class folders, or the folders away"
+            )
+        if not class_folders and not loose:
+            raise _without_images(folder, passed)
+        if not class_folders:
+            source = Source(self.recorded, split, Files(folder, loose, self.values))
+        else:
+            _refuse_annotations(folder, class_folders)
+            source = self._labelled(folder, split, class_folders, reference or class_folders, passed)
+        source.passed_over = passed
+        return source
+
+    def _labelled(
+        self, folder: Path, split: str, class_folders: list[str], classes: list[str], passed: PassedOver
+    ) -> Source:
+        place = {name: index for index, name in enumerate(classes)}
+        counts: list[int] = []
+
+        def paths() -> Iterator[str]:
+            for name in class_folders:
+                if name not in place:
+                    raise UsageError(
+                        f"split {split!r} of {self.name} has class {name!r}, which split 'train' lacks; 'train' has "
+                        f"{len(classes)} classes: {', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
+                    )
+                inside = _images_of_class(folder / name, passed)
+                counts.append(len(inside))
+                yield from (f"{name}{os.sep}{path}" for path in inside)
+
+        images = Files(folder, Paths(paths()), self.values)
+        labels = np.repeat([place[name] for name in class_folders], counts)
+        return Source(self.recorded, split, images, classes=[*map(shown, classes)], labels=labels)
 
 
-def _labelled_or_flat(folder: Path, name: str, split: str, reference: list[str] | None) -> Source:
-    class_folders, loose = _class_folders(folder), sorted(_image_names(folder))
-    if class_folders and loose:
-        raise UsageError(
-            f"{folder} holds {len(loose)} images ({loose[0]}, ...) beside the class folder {class_folders[0].name!r}; "
-            "move the images into class folders, or the folders away"
-        )
-    if not class_folders:
-        if not loose and any(folder.glob("*.tar")):
-            raise UsageError(f"{folder} holds .tar files, which are read as a stream; set data.stream=true")
-        if not loose:
-            raise UsageError(f"no images in {folder}; expected files ending in {', '.join(EXTENSIONS)}")
-        return Source(name, split, Files(folder, loose))
-    classes = reference or [c.name for c in class_folders]
-    paths: list[str] = []
-    labels: list[int] = []
-    for class_folder in class_folders:
-        if class_folder.name not in classes:
-            raise UsageError(
-                f"split {split!r} of {name} has class {class_folder.name!r}, which split 'train' lacks; "
-                f"'train' has {len(classes)} classes: {', '.join(classes[:10])}{', ...' if len(classes) > 10 else ''}"
-            )
-        inside = _images_below(class_folder)
-        if not inside:
-            raise UsageError(
-                f"class folder {class_folder} has no images; add files ending in {', '.join(EXTENSIONS)}, or remove it"
-            )
-        paths += [os.path.join(class_folder.name, path) for path in inside]
-        labels += [classes.index(class_folder.name)] * len(inside)
-    return Source(name, split, Files(folder, paths), classes=classes, labels=np.array(labels))
+def _with_splits(root: Path) -> Path:
+    """``root``, or the folder of splits that it holds alone, as in ``archive/data/train``."""
+    folder = root
+    for _ in range(_LEVELS):
+        folders, images = _listing(folder, PassedOver())
+        if images or len(folders) != 1 or meaning(folders[0]):
+            break
+        folder = folder / folders[0]
+        if _split_folders(folder):
+            return folder
+    return root
+
+
+def _unwrapped(split: Path) -> Path:
+    """The inner of two folders of one name where there is nothing else, as in ``seg_train/seg_train``."""
+    folders, images = _listing(split, PassedOver())
+    return split / folders[0] if folders == [split.name] and not images else split
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
     """Split folders by name; empty where ``root`` holds classes or images, one of which may be called ``train``."""
-    folders = _class_folders(root)
-    named = [folder for folder in folders if folder.name in _SPLITS]
-    all_named = len(named) == len(folders)
-    is_layout = all_named or any(_class_folders(folder) for folder in named)
-    return {folder.name: folder for folder in named} if is_layout else {}
+    folders, _ = _listing(root, PassedOver())
+    named = speaking_of_splits(folders)
+    spoken = {meaning(name) for name in named}
+    plain = [name for name in named if any(name.lower() in words for words in WORDS.values())]
+    is_layout = (
+        len(named) == len(folders)
+        or ("train" in spoken and not spoken.isdisjoint(HELD_OUT))
+        or any(_listing(root / name, PassedOver())[0] for name in plain)
+    )
+    return {split: root / name for split, name in split_names(named).items()} if is_layout else {}
 
 
-def _class_folders(folder: Path) -> list[Path]:
-    return [folder / name for name in sorted(e.name for e in _visible(folder) if _is(e, os.DirEntry.is_dir))]
-
-
-def _image_names(folder: Path) -> Iterator[str]:
-    for entry in _visible(folder):
-        if entry.name.lower().endswith(EXTENSIONS) and _is(entry, os.DirEntry.is_file):
-            yield entry.name
-
-
-def _visible(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
+    """Sorted names of the folders and of the images in ``folder``; the rest is passed over."""
+    folders, images, endings = [], [], frozenset(image_endings())
     try:
         with os.scandir(folder) as entries:
-            yield from (entry for entry in entries if entry.name[0] != ".")
+            for entry in entries:
+                name, ending = entry.name, ending_of(entry.name)
+                if name.startswith((".", "__")) or name in _NOT_OURS:
+                    passed.add("hidden", name)
+                elif ending in endings and _is(entry, os.DirEntry.is_file):
+                    images.append(name)
+                elif _is(entry, os.DirEntry.is_dir):
+                    folders.append(name)
+                elif ending not in endings:
+                    passed.add(ending or "without an ending", name)
+                elif entry.is_symlink():
+                    raise UsageError(
+                        f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist; restore that, or "
+                        "remove the link"
+                    )
+                else:
+                    passed.add("not a file", name)
     except OSError as error:
         raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
+    return sorted(folders), sorted(images)
 
 
 def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bool:
@@ -111,11 +173,56 @@ def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bo
         raise UsageError(f"cannot follow {entry.path}: {error.strerror}; remove it, or point it elsewhere") from None
 
 
-def _images_below(folder: Path) -> list[str]:
-    """Paths relative to ``folder`` of the images in it and in its visible folders, in a fixed order."""
-    paths = sorted(_image_names(folder))
-    for inner in _class_folders(folder):
+def _images_of_class(folder: Path, passed: PassedOver) -> list[str]:
+    found: list[str] = []
+    inner: list[str] = []
+    here = PassedOver()
+    for path, folders in _images_below(folder, here):
+        inner = inner or folders
+        found += path
+    if {"train"} < {meaning(name) for name in speaking_of_splits(inner)}:
+        raise UsageError(
+            f"class folder {folder} holds folders called as splits ({', '.join(inner[:3])}); lay them out as "
+            f"<split>/{folder.name}/, or give {folder} if its folders are the splits"
+        )
+    if not found:
+        beside = f" ({here.words()})" if here else ""
+        raise UsageError(
+            f"class folder {folder} has no images{beside}; add files ending in {expected_endings()}, or remove it"
+        )
+    for reason, some in here.items():
+        passed.add(reason, os.path.join(folder.name, some.example), some.number)
+    return found
+
+
+def _images_below(folder: Path, passed: PassedOver) -> Iterator[tuple[list[str], list[str]]]:
+    """Images of ``folder`` and of the visible folders in it, by folder in a fixed order, with the names of its folders.
+
+    Paths are relative to ``folder``.
+    """
+    folders, images = _listing(folder, passed)
+    yield images, folders
+    for name in folders:
+        inner = folder / name
         if inner.is_symlink() and folder.resolve().is_relative_to(inner.resolve()):
             raise UsageError(f"{inner} is a link to a folder that it lies in; remove it")
-        paths += [os.path.join(inner.name, path) for path in _images_below(inner)]
-    return paths
+        for paths, _ in _images_below(inner, passed):
+            yield [f"{name}{os.sep}{path}" for path in paths], []
+
+
+def _refuse_annotations(folder: Path, class_folders: list[str]) -> None:
+    lower = {name.lower(): name for name in class_folders}
+    pictures, about = lower.keys() & _PICTURES, lower.keys() & _ABOUT_PICTURES
+    if pictures and about:
+        one, other = lower[min(pictures)], lower[min(about)]
+        raise UsageError(
+            f"{folder} holds {one!r} beside {other!r}: pictures and what is drawn or said about them, not classes; "
+            f"give {folder / one}"
+        )
+
+
+def _without_images(folder: Path, passed: PassedOver) -> UsageError:
+    if not passed.keys().isdisjoint(ARCHIVES):
+        return UsageError(f"{folder} holds .tar files, which are read as a stream; set data.stream=true")
+    beside = f" ({passed.words()})" if passed else ""
+    return UsageError(f"no images in {folder}{beside}; expected files ending in {expected_endings()}")

@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from ssl_hub.data.decoding import decode, decode_array
+from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.data.paths import Paths, shown
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,27 +34,27 @@ class Images(Protocol):
 class Files:
     """Images of files: ``root / path`` for each relative path."""
 
-    def __init__(self, root: Path, paths: Sequence[str]) -> None:
+    def __init__(self, root: Path, paths: Sequence[str], values: ValueRange = AUTO) -> None:
         self.root = root
-        self.paths = np.array(paths, dtype=np.str_)  # one buffer: cheap to send to a worker, and shared when forked
+        self.paths = paths if isinstance(paths, Paths) else Paths(paths)
+        self.values = values
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, position: int) -> Image.Image:
-        path = self.root / str(self.paths[position])
-        return decode(path, str(path))
+        return decode(*self.stored(position), self.values)
 
     def array(self, position: int) -> NDArray[np.uint8]:
-        path = self.root / str(self.paths[position])
-        return decode_array(path, str(path))
+        return decode_array(*self.stored(position), self.values)
 
-    def encoded(self, position: int) -> bytes:
-        return (self.root / str(self.paths[position])).read_bytes()
+    def stored(self, position: int) -> tuple[str | bytes, str]:
+        path = str(self.root / self.paths[position])
+        return path, path
 
-    def names(self) -> list[str]:
-        """Each file's path below the root, with ``/``."""
-        return [path.replace(os.sep, "/") for path in self.paths.tolist()]
+    def names(self) -> Sequence[str]:
+        """Each file's path below the root."""
+        return self.paths
 
     file_paths = names
 
@@ -69,9 +72,6 @@ class Pixels:
 
     def __getitem__(self, position: int) -> Image.Image:
         return Image.fromarray(self.pixels[position])
-
-    def encoded(self, position: int) -> bytes:
-        return self.pixels[position].tobytes()
 
 
 class _Joined:
@@ -92,11 +92,11 @@ class _Joined:
         part, inner = self.find(position)
         return part.array(inner)
 
-    def encoded(self, position: int) -> bytes:
+    def stored(self, position: int) -> tuple[str | bytes, str] | None:
         part, inner = self.find(position)
-        return part.encoded(inner)
+        return part.stored(inner)
 
-    def file_paths(self) -> list[str] | None:
+    def file_paths(self) -> Sequence[str] | None:
         found: list[str] = []
         for part in self.parts:
             paths = part.paths()
@@ -131,6 +131,7 @@ class Source:
         self.name = name
         self.split = split
         self.bad: BadImages | None = None  # where unreadable images are stood in for, those met so far
+        self.passed_over = PassedOver()  # what was found beside the images
         self.classes = None if classes is None else tuple(classes)
         self.labels: NDArray[np.int64] | None = None if labels is None else np.asarray(labels, np.int64)
         self._images = images
@@ -159,27 +160,38 @@ class Source:
         array = getattr(images, "array", None)
         return np.array(images[position]) if array is None else array(position)
 
+    def stored(self, index: int) -> tuple[str | bytes, str] | None:
+        """Image ``index`` as it is stored, a path or a file's bytes, and what names it; None where it is pixels.
+
+        Raises :class:`UsageError` where it is missing.
+        """
+        stored = getattr(self._images, "stored", None)
+        return None if stored is None else stored(self._position(index))
+
     def encoded(self, index: int) -> bytes:
         """Image ``index`` as it is stored: the bytes of its file, or of its pixels; empty where they cannot be read."""
-        images, position = self._images, self._position(index)
-        stored = getattr(images, "encoded", None)
         try:
-            found: bytes = np.array(images[position]).tobytes() if stored is None else stored(position)
+            stored = self.stored(index)
+            if stored is None:
+                return np.array(self._images[self._position(index)]).tobytes()
+            return stored[0] if isinstance(stored[0], bytes) else Path(stored[0]).read_bytes()
         except (OSError, UsageError):
             return b""
-        return found
 
-    def paths(self) -> list[str] | None:
+    def paths(self) -> Sequence[str] | None:
         """The files' paths below their root, in order; None where images are no files of their own."""
         paths = getattr(self._images, "file_paths", None)
-        every: list[str] | None = None if paths is None else paths()
-        return every if every is None or self._positions is None else [every[i] for i in self._positions]
+        every: Sequence[str] | None = None if paths is None else paths()
+        return every if every is None or self._positions is None else [every[i] for i in self._positions.tolist()]
 
     def id(self, index: int) -> str:
-        """What names image ``index`` in its data: the path of a file below its root, else its place in the split."""
+        """What names image ``index`` in its data: the path of a file below its root, else its place in the split.
+
+        It is text whatever the name: bytes that are not UTF-8 are escaped.
+        """
         images, position = self._images, self._position(index)
         if isinstance(images, Files):
-            return str(images.paths[position])
+            return shown(images.paths[position])
         if isinstance(images, _Joined):
             part, inner = images.find(position)
             return f"{part.split}/{part.id(inner)}"
@@ -197,13 +209,20 @@ class Source:
         part.labels = None if self.labels is None else self.labels[chosen]
         return part
 
-    def names(self) -> list[str] | None:
+    def names(self) -> Sequence[str] | None:
         """The images' file names, with folders where they lie in some; None where they have none."""
         named = getattr(self._images, "names", None)
         if named is None:
             return None
-        every: list[str] = named()
-        return every if self._positions is None else [every[position] for position in self._positions]
+        every: Sequence[str] | None = named()
+        if every is None or self._positions is None:
+            return every
+        return [every[position] for position in self._positions.tolist()]
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that the file names start from, where there is one."""
+        return self._images.root if isinstance(self._images, Files) else None
 
     def pixels(self) -> NDArray[np.uint8] | None:
         """All images as uint8 ``[N, H, W, 3]`` where they are held so, else None: see :func:`decoded`."""
@@ -221,6 +240,14 @@ def joined(parts: Sequence[Source], name: str, split: str) -> Source:
 
     Raises :class:`UsageError` where two labelled parts do not have the same classes.
     """
+    whole = _concatenated(parts, name, split)
+    for part in parts:
+        for reason, some in part.passed_over.items():
+            whole.passed_over.add(reason, some.example, some.number)
+    return whole
+
+
+def _concatenated(parts: Sequence[Source], name: str, split: str) -> Source:
     labelled = [part for part in parts if part.classes is not None]
     if not labelled:
         return Source(name, split, _Joined(parts))

@@ -22,6 +22,7 @@ Operation = Callable[[Tensor, Amounts], None]
 
 _GREY_WEIGHTS = (0.2989, 0.587, 0.114)  # torchvision's rounding of ITU-R 601-2
 _REACH = 5.0  # standard deviations beyond which a Gaussian's taps (below 4e-6 of the middle one) are left out
+_LEAST_REACH = 3.0  # standard deviations that a kernel holds at least: what is blurred by then is 0.99 of sigma
 
 
 def grey(images: Tensor) -> Tensor:
@@ -99,15 +100,25 @@ def kernel_size(size: int) -> int:
 def gaussian_blur(images: Tensor, sigmas: Amounts, size: int | None = None) -> None:
     """Separable Gaussian of ``size`` (odd) taps and standard deviation ``sigma`` pixels; edges are reflected.
 
-    ``size`` is :func:`kernel_size` of the shorter side where not given. A sum of shifted images, which is several times
-    faster on a CPU than a convolution with one channel a group.
+    Where ``size`` is not given, a sample's kernel is :func:`kernel_size` of the shorter side, the papers' rule, and
+    wider where that would cut the Gaussian off within three standard deviations: at 224 pixels, which the rule was made
+    for, it never does for the papers' sigmas up to 2; at 96 it left 1.85 of a sigma of 2, at 32 never more than 0.82.
+
+    A sum of shifted images, which is several times faster on a CPU than a convolution with one channel a group.
     """
-    height, width = images.shape[-2:]
-    half = (kernel_size(min(height, width)) if size is None else size) // 2
-    if half >= min(height, width):
+    shorter = min(images.shape[-2:])
+    sigmas = np.asarray(sigmas, np.float64)[:, None]
+    if size is None:
+        halves = np.maximum(kernel_size(shorter) // 2, np.ceil(_LEAST_REACH * sigmas)).clip(max=shorter - 1)
+    else:
+        halves = np.full_like(sigmas, size // 2)
+    half = int(halves.max())
+    if half >= shorter:
+        height, width = images.shape[-2:]
         raise UsageError(f"a blur of {2 * half + 1} pixels needs images over {half} pixels, got {height} x {width}")
-    distances = np.arange(half + 1) / np.asarray(sigmas, np.float64)[:, None]
-    taps = np.where(distances <= _REACH, np.exp(-0.5 * distances**2), 0)
+    pixels = np.arange(half + 1)
+    distances = pixels / sigmas
+    taps = np.where((distances <= _REACH) & (pixels <= halves), np.exp(-0.5 * distances**2), 0)
     taps /= 2 * taps.sum(axis=1, keepdims=True) - 1  # the middle one counts once
     reach = int(np.flatnonzero(taps.any(axis=0))[-1])  # a sample that needs less adds zeros: it depends on no other
     weights = [_per_image(tap, images) for tap in taps.T[: reach + 1]]

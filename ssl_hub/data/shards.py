@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ssl_hub.atomic import expanded
-from ssl_hub.data.columns import encoded, files_by_split, find_image_column
-from ssl_hub.data.decoding import EXTENSIONS
+from ssl_hub.data.columns import encoded, find_image_column
+from ssl_hub.data.endings import ending_of, image_endings
+from ssl_hub.data.file_splits import files_by_split
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
-from ssl_hub.data.splits import HELD_OUT, resolve_split
+from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
 
-_SPLITS = ("train", *HELD_OUT)
 _PARQUET_ROWS = 64  # read at a time
+_LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
 
 
 class Encoded(NamedTuple):
@@ -43,10 +47,15 @@ class Shards(Protocol):
 
 
 class TarShards:
-    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over."""
+    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
 
-    def __init__(self, files: Sequence[str]) -> None:
+    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
+    which is meant.
+    """
+
+    def __init__(self, files: Sequence[str], column: str | None = None) -> None:
         self.files = list(files)
+        self.column = None if column is None else column.lower().lstrip(".")
         self.images: int | None = None
 
     def __len__(self) -> int:
@@ -56,14 +65,19 @@ class TarShards:
         return [Path(file).name for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
-        file, number = self.files[shard], 0
+        file, number, sample = self.files[shard], 0, ("", "")
         try:
             with tarfile.open(file) as archive:
-                while (member := archive.next()) is not None:
-                    archive.members = []  # type: ignore[attr-defined]  # else it remembers all that it has seen
-                    base = member.name.rsplit("/", 1)[-1]
-                    if not member.isfile() or base[0] == "." or not base.lower().endswith(EXTENSIONS):
+                for member in _images_of(archive):
+                    key, kind = _sample(member.name)
+                    if self.column not in (None, kind):
                         continue
+                    if key == sample[0]:
+                        raise UsageError(
+                            f"sample {key!r} of shard {file} holds several images, {sample[1]} and {kind}; set "
+                            f"data.image_column to the one that is meant, as in data.image_column={sample[1]}"
+                        )
+                    sample = key, kind
                     if number >= start:
                         content = archive.extractfile(member)
                         assert content is not None, "it is a file"
@@ -72,6 +86,35 @@ class TarShards:
         except (tarfile.TarError, OSError, EOFError) as error:
             cause = str(error).partition(":\n")[0] or type(error).__name__
             raise UsageError(f"shard {file} cannot be read ({cause}); replace it or remove it") from None
+
+    def check(self) -> TarShards:
+        """The same, or :class:`UsageError` where the first samples hold several images or none of the kind named."""
+        kinds: set[str] = set()
+        with contextlib.suppress(tarfile.TarError, OSError, EOFError), tarfile.open(self.files[0]) as archive:
+            kinds = {_sample(member.name)[1] for member in islice(_images_of(archive), _LOOKED_AT)}
+        if self.column is not None and kinds and self.column not in kinds:
+            raise UsageError(
+                f"the samples of {self.files[0]} hold no {self.column!r}, which data.image_column names; they hold "
+                f"{', '.join(sorted(kinds))}"
+            )
+        for _ in islice(self.read(0, 0), _LOOKED_AT):
+            pass
+        return self
+
+
+def _images_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    while (member := archive.next()) is not None:
+        archive.members = []  # type: ignore[attr-defined]  # else it remembers all that it has seen
+        base = member.name.rsplit("/", 1)[-1]
+        if member.isfile() and base[0] != "." and ending_of(base) in image_endings():
+            yield member
+
+
+def _sample(member: str) -> tuple[str, str]:
+    """The sample's name and the kind of the image in it: ``a/s`` and ``seg.png``; numbers belong to the name."""
+    folder, slash, base = member.rpartition("/")
+    name = re.fullmatch(r"([^.]+(?:\.\d+)*)\.(.+)", base)
+    return (folder + slash + name[1], name[2].lower()) if name else (member, "")
 
 
 class ParquetShards:
@@ -117,11 +160,13 @@ class HubShards:
 
     def __init__(self, address: Address, split: str, image_column: str | None, where: str) -> None:
         stream = load_hub(address, streaming=True)
-        found = resolve_split(split, stream, where)
-        rows = stream[found]
+        names = split_names(stream)
+        found = resolve_split(split, names, where)
+        rows = stream[names[found]]
         sizes = rows.info.splits or {}
         self.where = f"split {found!r} of {where}"
-        self.images = sizes[found].num_examples or None if found in sizes else None
+        size = sizes.get(names[found])
+        self.images = None if size is None else size.num_examples or None
         if rows.features is None:
             rows = rows._resolve_features()
         self.column = find_image_column(rows.features, image_column, self.where)
@@ -150,8 +195,8 @@ def _of_cell(cell: Any, name: str) -> Encoded:
 def open_shards(data: str, split: str, *, image_column: str | None = None) -> Shards:
     """One split of ``data`` as a stream: a folder of tar or parquet files, a pattern of such files, or a Hub dataset.
 
-    Files belong to splits as in :func:`~ssl_hub.data.columns.files_by_split`; where none is named after a split, as
-    with a pattern, all are ``train``. Raises :class:`UsageError` with what was found.
+    Files belong to splits as in :func:`~ssl_hub.data.file_splits.files_by_split`.
+    Those of a pattern are all ``train``. Raises :class:`UsageError` with what was found.
     """
     if not split.isidentifier():
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
@@ -160,13 +205,11 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
         for extension, opened in _READERS.items():
             splits = files_by_split(path, extension)
             if splits:
-                if not splits.keys() & set(_SPLITS):
-                    splits = {"train": sorted(file for files in splits.values() for file in files)}
                 return opened(splits[resolve_split(split, splits, where)], image_column, where)
         raise UsageError(
             f"{data} holds no .tar or .parquet files to stream; set data.stream=false if it is a folder of images"
         )
-    matching = sorted(glob.glob(str(path), recursive=True))
+    matching = _matching(path)
     for extension, opened in _READERS.items():
         if matching and all(file.endswith(extension) for file in matching):
             resolve_split(split, ("train",), where)
@@ -180,12 +223,17 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
     return HubShards(address, split, image_column, data)
 
 
+def _matching(path: Path) -> list[str]:
+    """The file itself, or the files that a pattern matches; a folder with brackets in its name is no pattern."""
+    if path.is_file():
+        return [str(path)]
+    if path.parent.is_dir() and (found := sorted(map(str, path.parent.glob(path.name)))):
+        return found
+    return sorted(glob.glob(str(path), recursive=True))
+
+
 def _tar(files: Sequence[str], image_column: str | None, where: str) -> Shards:
-    if image_column is not None:
-        raise UsageError(
-            f"{where} has no columns, but data.image_column is {image_column!r}; set data.image_column to none"
-        )
-    return TarShards(files)
+    return TarShards(files, image_column).check()
 
 
 _READERS: dict[str, Callable[[Sequence[str], str | None, str], Shards]] = {".tar": _tar, ".parquet": ParquetShards}

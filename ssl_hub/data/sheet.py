@@ -17,8 +17,9 @@ from ssl_hub.config import Recipe, Views
 from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.decoding import decode
 from ssl_hub.data.shards import open_shards
-from ssl_hub.data.sources import open_source
+from ssl_hub.data.sources import open_part
 from ssl_hub.data.streams import Cursor, StreamOrder
+from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 
@@ -44,7 +45,7 @@ def sheet_of(recipe: Recipe, *, images: int = 8, draws: int = 3) -> Image.Image:
 
 def _of_source(recipe: Recipe, count: int) -> list[Sample]:
     data = recipe.data
-    source = open_source(data.name, data.pretrain_split, image_column=data.image_column, label_column=data.label_column)
+    source = open_part(data, data.pretrain_split)
     if data.on_bad_image == "skip":
         source = skipping(source, data.max_bad_images)
     samples = []
@@ -62,7 +63,7 @@ def _of_stream(recipe: Recipe, count: int) -> list[Sample]:
     order = StreamOrder(shards, seed=recipe.train.seed, rank=0, world=1, window=count)
     samples = []
     for (index, name, file), _ in islice(order.after(Cursor()), count):
-        image = decode(file, name)
+        image = decode(file, name, ValueRange.parse(data.range))
         samples.append(Sample(image, index, f"{name.split(' in ')[0]}, {image.width} x {image.height}"))
     return samples
 

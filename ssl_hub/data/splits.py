@@ -1,28 +1,96 @@
-"""Which split is meant, by the name that the data uses for the same thing, and which part of it."""
+"""What splits are called: the words that name one, which split is meant by a name, and which part of it.
+
+The one place for such names. Folders, tables and shards ask it, so the same name means the same split in all of them.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from ssl_hub.errors import UsageError
 
-HELD_OUT = ("test", "validation", "val", "valid")
+# Those of `datasets.data_files`, which a test compares: importing it would cost every process a second. VOC's
+# `trainval` and STL-10's images without labels come to them.
+WORDS = {
+    "train": ("train", "training", "trainval"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+    "unlabeled": ("unlabeled", "unlabelled"),
+}
+HELD_OUT = (*WORDS["validation"], *WORDS["test"])
 """Names of the split that is not trained on; each stands for another where it is absent, and none for ``train``."""
+
+_OWN = ("train", "test", "validation", "val", "valid", "unlabeled", "unlabelled")  # kept as they are written
+_STAND_IN = ("validation", "val", "valid", "dev", "test")
+_MEANING = {word: split for split, words in WORDS.items() for word in words}
+
+_BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")  # more than the "-._ 0-9" of `datasets`, and camelCase
+# What may stand beside the word and says nothing else: train_images, test set, val2017, trainA.
+_FILLERS = frozenset(
+    ("a", "b", "c", "all", "crop", "cropped", "data", "dataset", "file", "files", "final", "folder", "full", "image",
+     "images", "img", "imgs", "jpeg", "jpegs", "jpg", "new", "original", "photo", "photos", "pic", "pics", "picture",
+     "pictures", "png", "raw", "resized", "sample", "samples", "set", "small", "split")
+)  # fmt: skip
+
+
+def meaning(name: str) -> str | None:
+    """The split that a name speaks of: ``train`` for ``Training``, ``train_images`` or ``trainA``; None for others."""
+    return next((_MEANING[word] for word in words_of(name) if word in _MEANING), None)
+
+
+def words_of(name: str) -> list[str]:
+    """Lower-case words of a name without its numbers; ``trainset`` counts as two."""
+    words: list[str] = []
+    for word in filter(None, _BETWEEN_WORDS.split(name)):
+        fused = re.fullmatch(rf"({'|'.join(_MEANING)})({'|'.join(_FILLERS)})", word.lower())
+        words += fused.groups() if fused else [word.lower()]
+    return words
+
+
+def speaking_of_splits(names: Collection[str]) -> list[str]:
+    """Those of the folder names ``names`` that speak of a split and of nothing else.
+
+    Besides the word there may be fillers, as in ``train_images``, or what the name of another split has too, as in
+    ``mnist_train`` and ``mnist_test``. So ``test_tube`` beside ``beaker`` is a class.
+    """
+    spoken = {name: split for name in names if (split := meaning(name))}
+    rest = {name: tuple(word for word in words_of(name) if word not in _MEANING) for name in spoken}
+    splits_with = {words: {spoken[name] for name in spoken if rest[name] == words} for words in {*rest.values()}}
+    return [name for name, words in rest.items() if len(splits_with[words]) > 1 or _FILLERS.issuperset(words)]
+
+
+def split_names(names: Collection[str]) -> dict[str, str]:
+    """Names of splits to what the data calls them: ``{"train": "Training", "val": "val"}``.
+
+    A usual name is kept as it is, another becomes the split that it means, and where several mean the same (``trainA``
+    and ``trainB``) each keeps its own.
+    """
+    usual = {name: _usual(name) for name in names}
+    counts = Counter(usual.values())
+    return {name if counts[split] > 1 and name != split else split: name for name, split in usual.items()}
+
+
+def _usual(name: str) -> str:
+    lower = name.lower()
+    return lower if lower in _OWN else meaning(name) or name
 
 
 def resolve_split(split: str, available: Collection[str], where: str) -> str:
     """The available split that ``split`` means. Raises :class:`UsageError` listing what ``where`` has.
 
-    An exact name wins. Public data names its held-out split ``test``, ``validation``, ``val`` or ``valid``; where the
-    name asked for is absent, validation names are preferred to each other before ``test``.
+    An exact name wins, then one that means the same. Public data names its held-out split ``test``, ``validation``,
+    ``val``, ``valid``, ``dev`` or ``eval``; where the one asked for is absent, validation names are preferred to each
+    other before ``test``.
     """
-    if split in available:
-        return split
-    if split in HELD_OUT:
-        for other in ("validation", "val", "valid", "test"):
+    for name in (split, _usual(split), meaning(split)):
+        if name is not None and name in available:
+            return name
+    if _usual(split) in HELD_OUT:
+        for other in _STAND_IN:
             if other in available:
                 return other
     raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}")

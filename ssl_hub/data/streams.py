@@ -22,6 +22,7 @@ from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.loaders import Crops, Pair, share_of_batch, views_of_crops
 from ssl_hub.data.shards import Shards
+from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.data.workers import BatchWorkers, StreamBatches, useful_workers
 from ssl_hub.errors import UsageError
@@ -149,12 +150,14 @@ class StreamLoader:
         channels_last: bool = False,
         shuffle_buffer: int = 4096,
         max_bad_images: int | None = None,
+        value_range: str = "auto",
     ) -> None:
         self.micro_batch_size = share_of_batch(batch_size, world, accumulation)
         self.steps_per_epoch = steps_per_epoch
         self.accumulation = accumulation
         self.bad = None if max_bad_images is None else BadImages(max_bad_images)
         self.views = views
+        self._values = ValueRange.parse(value_range)
         self.device = torch.device(device)
         self._workers = useful_workers(workers, steps_per_epoch * accumulation)
         self.order = StreamOrder(
@@ -198,7 +201,7 @@ class StreamLoader:
         # Workers are ahead of training, so each batch's cursor waits here until the batch has come back.
         ends: deque[Cursor] = deque()
         keys = _batched(self.order.after(self._cursor), self.micro_batch_size, ends.append)
-        batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True)
+        batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True, values=self._values)
         self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
         finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
         return ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)

@@ -23,6 +23,7 @@ from ssl_hub.data import photometric
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.decoding import to_rgb
 from ssl_hub.data.draws import uniforms
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 
 Indices = NDArray[np.int64] | Tensor | Sequence[int]
@@ -38,6 +39,7 @@ _SIGMA = CROP_DRAWS + 12
 _SOLARISE = CROP_DRAWS + 13
 _NUM_DRAWS = CROP_DRAWS + 14
 
+_THINNEST = 8  # sides of an image are compared to, see `_less_thin`
 _CHUNK_BYTES = 2**20  # of float images: what lies in a CPU core's own cache, with temporaries beside it
 
 # What is done, to which rows of a batch (ascending), and each row's parameter.
@@ -168,22 +170,32 @@ class TwoViews:
 class EvalTransform:
     """See :func:`eval_transform`."""
 
-    def __init__(self, size: int, resize: int, interpolation: str, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(
+        self,
+        size: int,
+        resize: int,
+        interpolation: str,
+        mean: Sequence[float],
+        std: Sequence[float],
+        values: ValueRange = AUTO,
+    ) -> None:
         self.size = size
         self.resize = resize
         self.interpolation = interpolation
         self.mean = tuple(mean)
         self.std = tuple(std)
+        self.values = values
 
     def __call__(self, image: Image.Image | Tensor) -> Tensor:
         """Float32 ``[3, S, S]`` of a PIL image or a tensor ``[3, H, W]``; ``[B, 3, S, S]`` of a batch ``[B, 3, H, W]``.
 
-        Tensors are uint8, or float in 0..1.
+        Tensors are uint8, or float in 0..1. Of an image over eight times as long as wide, the middle so long is taken.
         """
         if isinstance(image, Image.Image):
-            image = to_rgb(image)
+            image = to_rgb(image, self.values)
         elif image.dtype != torch.uint8:
             image = _as_float(image)
+        image = _less_thin(image)
         mode = v2.InterpolationMode(self.interpolation)
         image = v2.functional.resize(image, [self.resize], interpolation=mode, antialias=True)
         image = v2.functional.center_crop(image, [self.size, self.size])
@@ -195,7 +207,8 @@ class EvalTransform:
     def __repr__(self) -> str:
         return (
             f"EvalTransform(resize shorter side to {self.resize} ({self.interpolation}, antialias), "
-            f"centre crop {self.size}, mean {self.mean}, std {self.std})"
+            f"centre crop {self.size}, mean {self.mean}, std {self.std}"
+            f"{'' if self.values == AUTO else f', {self.values.low:g} to {self.values.high:g} as black to white'})"
         )
 
 
@@ -206,17 +219,33 @@ def eval_transform(
     interpolation: str = "bilinear",
     mean: Sequence[float],
     std: Sequence[float],
+    value_range: str = "auto",
 ) -> EvalTransform:
     """The evaluation transform: shorter side to ``size / crop_pct`` with antialias, central square, normalised.
 
     The one transform of probing, kNN, fine-tuned evaluation and released models. ``crop_pct`` is in (0, 1], 0.875 for
-    the usual 256 to 224; ``interpolation`` is ``bilinear`` or ``bicubic``. Raises :class:`UsageError` otherwise.
+    the usual 256 to 224; ``interpolation`` is ``bilinear`` or ``bicubic``. ``value_range`` is ``data.range`` of a
+    recipe. Raises :class:`UsageError` otherwise.
     """
     if not 0 < crop_pct <= 1:
         raise UsageError(f"crop_pct is {crop_pct}, expected a share over 0 and up to 1, such as 0.875")
     if interpolation not in ("bilinear", "bicubic"):  # of these alone, PIL and tensor kernels agree
         raise UsageError(f"interpolation is {interpolation!r}, expected 'bilinear' or 'bicubic'")
-    return EvalTransform(size, round(size / crop_pct), interpolation, mean, std)
+    return EvalTransform(size, round(size / crop_pct), interpolation, mean, std, ValueRange.parse(value_range))
+
+
+def _less_thin(image: Image.Image | Tensor) -> Image.Image | Tensor:
+    """The middle of an image whose sides differ by more than a factor of eight, else the image itself.
+
+    The square that is kept lies inside. Resized whole, one of 9000 x 1 pixels would take gigabytes.
+    """
+    height, width = (image.height, image.width) if isinstance(image, Image.Image) else image.shape[-2:]
+    longest = _THINNEST * min(height, width)
+    if max(height, width) <= longest:
+        return image
+    # An even number goes, so that the middle stays where it was.
+    keep = longest + (max(height, width) - longest) % 2
+    return v2.functional.center_crop(image, [min(height, keep), min(width, keep)])
 
 
 def _jitter_ranges(view: View) -> list[tuple[float, float]]:

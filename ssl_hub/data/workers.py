@@ -16,6 +16,7 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.images import Source
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.stopping import deferred, serve, start_tracker
 
@@ -60,9 +61,10 @@ class StreamBatches(Dataset[Any]):
     under the unreadable one's own index and so its own draws.
     """
 
-    def __init__(self, make: Make, *, tolerant: bool, arrays: bool = False) -> None:
+    def __init__(self, make: Make, *, tolerant: bool, arrays: bool = False, values: ValueRange = AUTO) -> None:
         self.make = make
-        self.decode: Callable[[bytes | str, str], Any] = decode_array if arrays else decode
+        self.decode: Callable[[bytes | str, str, ValueRange], Any] = decode_array if arrays else decode
+        self.values = values
         self.tolerant = tolerant
 
     def __getitems__(self, keys: list[tuple[int, str, bytes | str]]) -> Loaded | UsageError:
@@ -70,7 +72,7 @@ class StreamBatches(Dataset[Any]):
         bad: dict[int, str] = {}
         for index, name, file in keys:
             try:
-                images.append(self.decode(file, name))
+                images.append(self.decode(file, name, self.values))
             except UsageError as error:
                 if not self.tolerant:
                     return error

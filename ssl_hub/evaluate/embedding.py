@@ -14,7 +14,7 @@ from torch import nn
 
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.config import Data
-from ssl_hub.data.decoding import decode
+from ssl_hub.data.decoding import decode, to_rgb
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features, extract
@@ -98,12 +98,13 @@ def similar(
     """
     if k < 1:
         raise UsageError(f"k is {k}, expected at least 1 neighbour")
-    query = image if isinstance(image, Image.Image) else decode(image, str(image))
     if out is not None:
         refuse_missing_folder(expanded(out))
         if Path(out).suffix.lower() not in Image.registered_extensions():
             raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
     subject = open_model(model)
+    values = subject.transform.values
+    query = to_rgb(image, values) if isinstance(image, Image.Image) else decode(image, str(image), values)
     source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
     bank = features_of(subject, source, batch_size=batch_size, workers=workers)
     asked = features_of(subject, Source("image", "query", [query]), batch_size=1, workers=0)
@@ -138,6 +139,7 @@ def open_split(
         split,
         image_column=image_column or known.image_column,
         label_column=label_column or known.label_column,
+        value_range=(own or known).range,
     )
 
 

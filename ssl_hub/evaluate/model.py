@@ -26,7 +26,7 @@ from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
-from ssl_hub.limits import COUNT, SEED, SIDE, ZERO_OR_MORE, check, or_none
+from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
 from ssl_hub.model import backbones
 from ssl_hub.model.release import read_config, read_recipe
 from ssl_hub.model.results import Result, check_results
@@ -38,6 +38,8 @@ TIMM, INIT, PIXELS = "timm:", "init:", "pixels"
 
 def eval_transform(model: nn.Module) -> EvalTransform:
     """The evaluation transform of a timm model: resize, centre crop and normalise as its ``pretrained_cfg`` says.
+
+    Of a release, images of more than 8 bits are read in the range that it was trained with (``model.value_range``).
 
     Takes a PIL image or a uint8 tensor [3, H, W] or [B, 3, H, W]; returns float32 of the model's input size.
     """
@@ -52,6 +54,7 @@ def eval_transform(model: nn.Module) -> EvalTransform:
         interpolation=config["interpolation"],
         mean=config["mean"],
         std=config["std"],
+        value_range=getattr(model, "value_range", "auto"),
     )
 
 
@@ -87,7 +90,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             untrained = build(recipe).encoder.backbone.eval()
-        return Subject(untrained, make_transform(size=recipe.views.size, **recipe.views.evaluation), None, recipe)
+        settings = {**recipe.views.evaluation, "value_range": recipe.data.range}
+        return Subject(untrained, make_transform(size=recipe.views.size, **settings), None, recipe)
     if name.startswith(TIMM):
         architecture, _, tag = name.removeprefix(TIMM).partition("@")
         if not tag:
@@ -213,13 +217,15 @@ class Extraction:
     """Where images come from and how they go through the backbone.
 
     Splits and columns left out are those of the release's recipe when ``data`` is what it was trained on, else
-    ``train``, ``test`` and what the column types say. ``seed`` draws a random initialisation.
+    ``train``, ``test`` and what the column types say. ``range`` is ``data.range``; left out, it is that of the release,
+    else ``auto``. ``seed`` draws a random initialisation.
     """
 
     train_split: str | None = None
     test_split: str | None = None
     image_column: str | None = None
     label_column: str | None = None
+    range: str | None = None
     image_size: int | None = None
     batch_size: int = 256
     workers: int = 4
@@ -229,7 +235,13 @@ class Extraction:
         check(self, EXTRACTION)
 
 
-EXTRACTION = {"image_size": or_none(SIDE), "batch_size": COUNT, "workers": ZERO_OR_MORE, "seed": SEED}
+EXTRACTION = {
+    "range": or_none(VALUE_RANGE),
+    "image_size": or_none(SIDE),
+    "batch_size": COUNT,
+    "workers": ZERO_OR_MORE,
+    "seed": SEED,
+}
 
 
 def sources_of(
@@ -241,9 +253,10 @@ def sources_of(
     if name is None:
         raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
     known = own if own is not None and own.name == name else Data()
-    columns = {
+    columns: dict[str, Any] = {
         "image_column": extraction.image_column or known.image_column,
         "label_column": extraction.label_column or known.label_column,
+        "value_range": extraction.range or (own or known).range,
     }
     splits = (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
     train, test = everywhere(accelerator, lambda: [open_source(name, split, **columns) for split in splits])

@@ -13,6 +13,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
+from ssl_hub.data.inventory import in_words
 from ssl_hub.hub.citations import METHODS, citations
 from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
 from ssl_hub.model.results import Result
@@ -227,7 +228,14 @@ def licence(subject: Subject) -> str:
         return weights
     data = subject.recipe.data.name
     terms = DATA_TERMS.get(data, "its terms are those of whoever provides it, and apply to what is learnt from it too")
-    return f"Pre-training data: {plain_text(public_name(data))} ({terms}). {weights}".strip()
+    found = in_words(subject.facts.get("inventory"))
+    parts = [f"Pre-training data: {plain_text(public_name(data))} ({terms}){found and f', {found}'}."]
+    if subject.recipe.data.range != "auto":
+        parts.append(
+            f"Images of more than 8 bits were read with data.range={plain_text(subject.recipe.data.range)}, as "
+            "ssl_hub.eval_transform reads them; timm and transformers take images of 8 bits."
+        )
+    return " ".join([*parts, weights]).strip()
 
 
 def limits(subject: Subject) -> str:

@@ -101,6 +101,7 @@ def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: b
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
     config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": collapsed}
+    config["ssl_hub"]["range"] = recipe.data.range
     if left_out := getattr(backbone, "left_out", []):
         config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
     write_config(folder, config)
@@ -166,7 +167,8 @@ def _check_recipe(folder: Path, architecture: str) -> None:
 
 
 def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = "online") -> nn.Module:
-    """The timm model of a release in eval mode, its weights loaded strictly.
+    """The timm model of a release in eval mode, its weights loaded strictly. ``value_range`` is ``data.range`` of its
+    recipe.
 
     Args:
         num_classes: 0 for features [B, C]; None for the classifier as released; another number for a fresh one.
@@ -194,6 +196,7 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
     path = folder / (MODEL if which == "online" else METHOD)
     load_strictly(model, tensors, where=str(path))
     check_finite(path, tensors)
+    model.value_range = str(config["ssl_hub"].get("range", "auto"))  # type: ignore[assignment]
     return model.eval()
 
 

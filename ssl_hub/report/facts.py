@@ -9,6 +9,7 @@ from typing import Any
 
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Expected
+from ssl_hub.data.inventory import in_words
 from ssl_hub.evaluate.measurement import described, protocol_of
 from ssl_hub.model.results import Result
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
@@ -208,7 +209,7 @@ def _recipe_of(record: Record) -> Markup:
             ("Batch", _batch(facts)),
             ("Device", facts.get("device")),
             ("Precision", facts.get("precision")),
-            ("Images", facts.get("images")),
+            ("Images", in_words(facts.get("inventory")) or facts.get("images")),
             ("Seed", facts.get("seed")),
             ("Started", facts.get("started")),
             ("Git commit", facts.get("git_commit")),

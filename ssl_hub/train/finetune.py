@@ -131,7 +131,7 @@ def _finetuned(
         return folder, read_results(folder)
     run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
 
-    config = config_of(subject, source, train)
+    config = config_of(subject, source, train, extraction.range)
     trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
     now = {
         PRECISION: accelerator.mixed_precision,

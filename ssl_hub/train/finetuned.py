@@ -16,8 +16,11 @@ from ssl_hub.model.release import FORMAT, MODEL, write_config, write_tensors
 from ssl_hub.model.stages import linear_classifier
 
 
-def config_of(subject: Subject, source: str, train: Source) -> dict[str, Any]:
-    """config.json of the classifier that is to be: as the source's, or from what timm says where that is no release."""
+def config_of(subject: Subject, source: str, train: Source, value_range: str | None = None) -> dict[str, Any]:
+    """config.json of the classifier that is to be: as the source's, or from what timm says where that is no release.
+
+    ``value_range`` is ``data.range`` where it was not the source's.
+    """
     config = subject.config
     if config is None:
         transform, architecture = subject.transform, str(getattr(subject.model, "pretrained_cfg", {})["architecture"])
@@ -37,6 +40,8 @@ def config_of(subject: Subject, source: str, train: Source) -> dict[str, Any]:
         "summary": f"{source} fine-tuned on {len(train)} images of {train.name}",
         "finetuned_on": train.name,
     }
+    if value_range is not None:
+        config["ssl_hub"]["range"] = value_range
     return config
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from ssl_hub.config import Data, Recipe
 from ssl_hub.data.bad_images import without_bad
 from ssl_hub.data.images import decoded
-from ssl_hub.data.sources import Source, open_source
+from ssl_hub.data.sources import Source, open_part
 from ssl_hub.data.views import EvalTransform, eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
@@ -31,7 +31,7 @@ TOO_MANY = f"more than {PROBED_IMAGES:,} training images; probe it with a comman
 
 def transform_for(recipe: Recipe) -> EvalTransform:
     """The evaluation transform that goes with a recipe's views."""
-    return eval_transform(size=recipe.views.size, **recipe.views.evaluation)
+    return eval_transform(size=recipe.views.size, **recipe.views.evaluation, value_range=recipe.data.range)
 
 
 def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
@@ -39,8 +39,7 @@ def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
     data = recipe.data
     if data.stream:
         raise UsageError("the data is a stream; probe with data that can be opened as a whole")
-    columns = {"image_column": data.image_column, "label_column": data.label_column}
-    train, test = (open_source(data.name, split, **columns) for split in (data.train_split, data.test_split))
+    train, test = (open_part(data, split) for split in (data.train_split, data.test_split))
     for source in (train, test):
         unknown = len(source) if source.labels is None else int((source.labels < 0).sum())
         if unknown:

@@ -17,10 +17,12 @@ from accelerate.utils import gather_object
 from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.bad_images import skipping
+from ssl_hub.data.inventory import for_the_record, inventory
 from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
-from ssl_hub.data.sources import open_source
+from ssl_hub.data.sources import open_part
 from ssl_hub.data.streams import StreamLoader, steps_per_epoch
+from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
@@ -48,6 +50,7 @@ from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.together import on_main, together
+from ssl_hub.zoo.advice import while_training
 
 
 @contextmanager
@@ -106,6 +109,7 @@ def _prepared(
         "steps": trainer.total_steps,
         **now,
         "resident": loader.resident,
+        "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
         "threads_per_process": threads,
         "versions": installed_versions(),
@@ -217,14 +221,24 @@ def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int 
         steps = steps_per_epoch(
             shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
         )
-        settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images}
+        settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images, "value_range": data.range}
         return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images, fingerprint
-    columns = {"image_column": data.image_column, "label_column": data.label_column}
-    source = everywhere(accelerator, lambda: open_source(data.name, data.pretrain_split, **columns))
+    source = everywhere(accelerator, lambda: open_part(data, data.pretrain_split))
     fingerprint = same_data(accelerator, source)
     if max_bad_images is not None:
         source = skipping(source, max_bad_images)
     return everywhere(accelerator, lambda: TrainLoader(source, views, **settings)), len(source), fingerprint
+
+
+def _inventory(recipe: Recipe, loader: Loader) -> dict[str, Any] | None:
+    """What the run trains on, without names of files; what is wrong with it is said. None of a stream, whose beginning
+    says little."""
+    if not isinstance(loader, TrainLoader):
+        return None
+    known = inventory(loader.source, values=ValueRange.parse(recipe.data.range))
+    for warning in while_training(recipe.data.pretrain_split, known):
+        print(f"warning: {warning}", file=sys.stderr)
+    return for_the_record(known)
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:

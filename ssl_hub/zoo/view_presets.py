@@ -18,7 +18,7 @@ _SMALL_32_VIEW = View(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, blu
 SMALL_32 = Views(
     size=32, view1=_SMALL_32_VIEW, view2=_SMALL_32_VIEW, mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)
 )
-_SMALL_96_VIEW = View(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)  # kernel 9 at 96 px
+_SMALL_96_VIEW = View(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, blur=0.5)  # 13 taps for sigma 2
 SMALL_96 = Views(size=96, view1=_SMALL_96_VIEW, view2=_SMALL_96_VIEW)
 
 # SimSiam's smaller range of crops on CIFAR-10's colours (Chen and He 2021, appendix D).

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Value
 from datasets.exceptions import DatasetNotFoundError
 from PIL import Image as PILImage
 
-from ssl_hub.data.columns import table_source
 from ssl_hub.data.images import Source
+from ssl_hub.data.reading import Reading
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.tables import Table
 from ssl_hub.errors import UsageError
 
 
@@ -40,7 +41,7 @@ def rows(labels: list[Any], names: list[str] | None = None, **renamed: str) -> D
 
 def opened(train: Dataset, test: Dataset | None = None, split: str = "train", **columns: str | None) -> Source:
     splits = {"train": lambda: train} | ({"test": lambda: test} if test is not None else {})
-    return table_source("tiny", splits, split, columns.get("image_column"), columns.get("label_column"))
+    return Table("tiny", splits, Reading(columns.get("image_column"), columns.get("label_column"))).open(split)
 
 
 @pytest.mark.parametrize(
@@ -234,3 +235,94 @@ def test_a_parquet_file_that_is_cut_is_named(tmp_path: Path, kept: int) -> None:
     (tmp_path / "train-1.parquet").write_bytes(whole[:kept])
     with pytest.raises(UsageError, match=r"train-1\.parquet is not a readable parquet file"):
         open_source(str(tmp_path), "train")
+
+
+@pytest.mark.parametrize("name", ["my data [v2]", "a::b", "what?*"])
+@pytest.mark.parametrize("file", ["train-00000-of-00001.parquet", "train.arrow", "x::[1].parquet"])
+def test_names_are_no_patterns(tmp_path: Path, name: str, file: str) -> None:
+    (tmp_path / name).mkdir()
+    if file.endswith(".arrow"):
+        rows([0, 1], ["ant", "bee"]).save_to_disk(tmp_path / "saved")
+        next((tmp_path / "saved").glob("*.arrow")).rename(tmp_path / name / file)
+    else:
+        rows([0, 1], ["ant", "bee"]).to_parquet(str(tmp_path / "x.parquet"))
+        (tmp_path / "x.parquet").rename(tmp_path / name / file)
+    source = open_source(str(tmp_path / name), "train")
+    assert source.classes == ("ant", "bee") and source.image(1).getpixel((0, 0)) == (1, 0, 0)
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    for labels in ([0], [0, 1, 1]):
+        rows(labels, ["ant", "bee"]).to_parquet(tmp_path / "train.parquet")
+        assert len(open_source(str(tmp_path), "train")) == len(labels)
+
+
+def test_arrow_files_of_the_other_format(tmp_path: Path) -> None:
+    import pyarrow
+
+    table = rows([0, 1], ["ant", "bee"]).data.table
+    with (
+        pyarrow.OSFile(str(tmp_path / "data-train.arrow"), "wb") as file,
+        pyarrow.ipc.new_file(file, table.schema) as out,
+    ):
+        out.write_table(table)
+    assert open_source(str(tmp_path), "train").classes == ("ant", "bee")
+    (tmp_path / "data-train.arrow").write_bytes(b"no table")
+    with pytest.raises(UsageError, match=r"data-train\.arrow is not a readable arrow file"):
+        open_source(str(tmp_path), "train")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "shown"),
+    [
+        (Value("float32"), [0.5, 1.5], "float32"),
+        (List(Value("int64")), [[1], [2, 3]], "list of int64"),
+        (Value("timestamp[s]"), [1, 2], "timestamp"),
+        (Value("binary"), [b"a", b"b"], "binary"),
+        ({"a": Value("int8")}, [{"a": 1}, {"a": 2}], "dict"),
+    ],
+)
+def test_labels_that_name_no_classes(kind: Any, values: list[Any], shown: str) -> None:
+    features = Features({"image": Image(), "label": kind})
+    data = Dataset.from_dict({"image": [{"bytes": png(i), "path": None} for i in range(2)], "label": values}, features)
+    with pytest.raises(UsageError, match=rf"^label column 'label' of .* is {shown}.*, expected whole numbers, text"):
+        opened(data, label_column="label")
+    found = opened(data)
+    assert found.classes is None and found.passed_over["column that names no classes"].number == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "classes"),
+    [
+        ("string", ["dog", "cat"], ("cat", "dog")),
+        ("bool", [True, False], ("False", "True")),
+        ("int8", [7, 3], ("3", "7")),
+    ],
+)
+def test_labels_by_their_usual_name(kind: str, values: list[Any], classes: tuple[str, str]) -> None:
+    features = Features({"image": Image(), "label": Value(kind)})
+    data = Dataset.from_dict({"image": [{"bytes": png(i), "path": None} for i in range(2)], "label": values}, features)
+    source = opened(data)
+    assert source.classes == classes and source.labels is not None and source.labels.tolist() == [1, 0]
+
+
+def test_a_copy_of_a_hub_dataset_is_read_as_its_readme_says(tmp_path: Path) -> None:
+    for name, labels in (("a", [1, 0, 1]), ("b", [0])):
+        rows(labels, ["ant", "bee"]).to_parquet(tmp_path / f"{name}.parquet")
+    (tmp_path / "README.md").write_text(
+        "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: a.parquet\n"
+        "  - split: test\n    path: b.parquet\n---\n# Ants and bees\n"
+    )
+    assert (len(open_source(str(tmp_path), "train")), len(open_source(str(tmp_path), "validation"))) == (3, 1)
+
+
+def test_configurations_of_a_copy_of_a_hub_dataset(tmp_path: Path) -> None:
+    for name, labels in (("a", [1, 0, 1]), ("b", [0])):
+        rows(labels, ["ant", "bee"]).to_parquet(tmp_path / f"{name}.parquet")
+    configs = "".join(f"- config_name: {n}\n  data_files: {n}.parquet\n" for n in "ab")
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    assert len(open_source(f"{tmp_path}:a", "train")) == 3 and len(open_source(f"{tmp_path}:b", "train")) == 1
+    with pytest.raises(UsageError, match=r"Please pick one among the available configs: .*; name a configuration"):
+        open_source(str(tmp_path), "train")
+    with pytest.raises(UsageError, match="'c' not found"):
+        open_source(f"{tmp_path}:c", "train")

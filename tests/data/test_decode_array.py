@@ -79,3 +79,24 @@ def test_the_same_words(content: bytes) -> None:
 def test_a_missing_file() -> None:
     with pytest.raises(UsageError, match=r"gone\.jpg cannot be read \(.*No such file"):
         decode_array("/nowhere/gone.jpg", "gone.jpg")
+
+
+def jpeg_of(width: int, height: int) -> bytes:
+    """A small JPEG whose header claims another size."""
+    content = bytearray(encoded(Image.new("RGB", (8, 8)), subsampling=0))
+    place = content.index(b"\xff\xc0") + 5
+    content[place : place + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return bytes(content)
+
+
+@pytest.mark.parametrize(("lifted", "limit"), [(False, 178), (True, 200)])
+def test_both_refuse_images_of_the_same_size(lifted: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """14000 x 13500 lies between Pillow's limit and 200 megapixels."""
+    if lifted:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    for read in (decode, decode_array):
+        with pytest.raises(UsageError, match=f"^x has more than {limit} megapixels; make it smaller or remove it$"):
+            read(jpeg_of(15000, 14500), "x")
+        if not lifted:
+            with pytest.raises(UsageError, match=f"^x has more than {limit} megapixels"):
+                read(jpeg_of(14000, 13500), "x")

@@ -36,14 +36,6 @@ def test_16_bits_are_scaled_and_not_clipped() -> None:
     assert [pixel(png, p)[0] for p in ((0, 0), (1, 0), (0, 1), (1, 1))] == [0, 100, 200, 255]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"), [([[0.0, 0.5, 1.0]], [0, 128, 255]), ([[0.0, 50.0, 300.0]], [0, 50, 255])]
-)
-def test_float_images(values: list[list[float]], expected: list[int]) -> None:
-    image = to_rgb(Image.fromarray(np.array(values, np.float32)))
-    assert [image.getpixel((i, 0))[0] for i in range(3)] == expected
-
-
 def test_transparency_is_put_on_white() -> None:
     rgba = Image.new("RGBA", (4, 4), (*RED, 0))
     assert pixel(encoded(rgba, "PNG")).tolist() == [255, 255, 255]
@@ -140,5 +132,5 @@ def test_huge_images_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"^big has more than 178 megapixels; make it smaller"):
         decode(bomb, "big")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # a user who lifts Pillow's limit still meets ours
-    with pytest.raises(UsageError, match=r"^big has 20000 x 10001 pixels, over the limit of 200 megapixels"):
+    with pytest.raises(UsageError, match=r"^big has more than 200 megapixels; make it smaller"):
         decode(bomb, "big")

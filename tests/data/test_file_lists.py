@@ -93,7 +93,7 @@ def test_a_list_that_does_not_fit_says_how(tmp_path: Path) -> None:
         UsageError, match=r"file list .*gone\.txt cannot be read \(No such file or directory\); give a text"
     ):
         open_source(root, f"train@{tmp_path}/gone.txt")
-    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00\x80")
+    (tmp_path / "binary.txt").write_bytes(b"\x89PNG\x00\x80")
     with pytest.raises(UsageError, match=r"binary\.txt cannot be read \(not a text file\)"):
         open_source(root, f"train@{tmp_path}/binary.txt")
     with pytest.raises(UsageError, match="split 'train' of digits has no file names, which the file list"):
@@ -110,3 +110,27 @@ def test_names_of_several_images_need_their_folders(tmp_path: Path) -> None:
         open_source(str(tmp_path / "data"), f"train@{write(tmp_path / 'list.txt', '1.png')}")
     source = open_source(str(tmp_path / "data"), f"train@{write(tmp_path / 'list.txt', 'bee/1.png')}")
     assert source.labels is not None and source.labels.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbfn01440764_1.JPEG\nn01443537_5.JPEG\n",
+        b"./n01440764/n01440764_1.JPEG\n./n01443537/n01443537_5.JPEG\n",
+        b"train\\n01440764\\n01440764_1.JPEG\r\n.\\train\\n01443537\\n01443537_5.JPEG\r\n",
+        "n01440764_1.JPEG\r\nn01443537_5.JPEG\r\n".encode("utf-16"),
+        b"ROOT/train/n01440764/n01440764_1.JPEG\nROOT/train/n01443537/n01443537_5.JPEG\n",
+    ],
+    ids=["byte-order mark", "dot slash", "backslashes", "UTF-16", "whole paths"],
+)
+def test_lists_as_other_tools_write_them(tmp_path: Path, content: bytes) -> None:
+    root = imagenet(tmp_path / "imagenet")
+    (tmp_path / "list.txt").write_bytes(content.replace(b"ROOT", str(root).encode()))
+    source = open_source(str(root), f"train@{tmp_path / 'list.txt'}")
+    assert [source.image(i).getpixel((0, 0))[0] for i in range(len(source))] == [1, 5]  # type: ignore[index]
+
+
+def test_a_path_of_another_split_names_nothing(tmp_path: Path) -> None:
+    file = write(tmp_path / "list.txt", "test/n01440764/n01440764_1.JPEG")
+    with pytest.raises(UsageError, match="names 1 images, 1 of which are not in split 'train'"):
+        open_source(str(imagenet(tmp_path / "imagenet")), f"train@{file}")

@@ -95,7 +95,10 @@ def test_empty_class_folder_is_named(tmp_path: Path) -> None:
     fill(tmp_path / "ant", "1.png")
     fill(tmp_path / "bee")
     (tmp_path / "bee" / "notes.txt").write_text("soon")
-    with pytest.raises(UsageError, match=r"class folder .*/bee has no images; add files ending in \.jpg.*or remove it"):
+    with pytest.raises(
+        UsageError,
+        match=r"class folder .*/bee has no images \(1 \.txt \(notes\.txt\)\); add files ending in \.jpg.*or remove",
+    ):
         open_source(str(tmp_path), "train")
 
 
@@ -130,7 +133,8 @@ def test_images_beside_class_folders_are_refused(tmp_path: Path) -> None:
 
 def test_no_images(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(UsageError, match=r"no images in .*; expected files ending in \.jpg, "):
+    text = r"no images in .* \(1 \.txt \(notes\.txt\)\); expected files ending in \.jpg, "
+    with pytest.raises(UsageError, match=text):
         open_source(str(tmp_path), "train")
 
 
@@ -165,3 +169,108 @@ def test_columns_are_refused(tmp_path: Path) -> None:
         UsageError, match=r"has no columns, but data\.label_column is 'y'; set data\.label_column to none"
     ):
         open_source(str(tmp_path), "train", label_column="y")
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("Train", "Test"), ("TRAIN", "TEST"), ("Training", "Testing"), ("train_images", "test_images"),
+        ("train", "testing"), ("train", "dev"), ("training_set", "test_set"), ("train2017", "val2017"),
+        ("trainset", "testset"), ("Train", "Valid"), ("mnist_train", "mnist_eval"), ("TrainImages", "TestImages"),
+        ("1-train", "2-test"), ("train data", "test data"),
+    ],
+)  # fmt: skip
+def test_split_folders_under_other_names_are_splits(tmp_path: Path, train: str, test: str) -> None:
+    for split in (train, test):
+        fill(tmp_path / split / "ant", "1.png")
+        fill(tmp_path / split / "bee", "1.png")
+    opened = open_source(str(tmp_path), "train"), open_source(str(tmp_path), "test")
+    assert [source.classes for source in opened] == [("ant", "bee")] * 2
+    assert [len(source) for source in opened] == [2, 2]
+    assert opened[0].split == "train" and opened[1].split in ("test", "validation", "valid")
+
+
+def test_several_folders_of_one_split_are_asked_for_by_their_own_names(tmp_path: Path) -> None:
+    for domain in ("trainA", "trainB", "testA", "testB"):
+        fill(tmp_path / domain, "1.png")
+    with pytest.raises(UsageError, match="has no split 'train'; it has testA, testB, trainA, trainB$"):
+        open_source(str(tmp_path), "train")
+    assert open_source(str(tmp_path), "trainA+trainB").split == "trainA+trainB"
+
+
+@pytest.mark.parametrize("classes", [("test_tube", "beaker"), ("test_tube", "train_station"), ("bus", "Train")])
+def test_classes_whose_names_begin_as_splits_do(tmp_path: Path, classes: tuple[str, str]) -> None:
+    for name in classes:
+        fill(tmp_path / name / "close", "1.png")
+    if "Train" in classes:
+        (tmp_path / "Train" / "close" / "1.png").rename(tmp_path / "Train" / "1.png")
+        (tmp_path / "Train" / "close").rmdir()
+    assert open_source(str(tmp_path), "train").classes == tuple(sorted(classes))
+
+
+def test_folders_around_the_splits_are_seen_through(tmp_path: Path) -> None:
+    for split in ("seg_train", "seg_test"):
+        fill(tmp_path / "archive" / "data" / split / split / "sea", "1.png")
+    fill(tmp_path / "archive" / "data" / "seg_pred", "1.png")
+    fill(tmp_path / "__MACOSX" / "data", "1.png")
+    source = open_source(str(tmp_path), "test")
+    assert (source.split, source.classes, len(source)) == ("test", ("sea",), 1)
+    assert source.passed_over == {"beside the split folders": (1, "seg_pred")}
+
+
+def test_splits_below_classes_are_refused(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        fill(tmp_path / "cat" / split, "1.png")
+        fill(tmp_path / "dog" / split, "1.png")
+    with pytest.raises(UsageError, match=r"class folder .*cat holds folders called as splits \(train, val\); lay them"):
+        open_source(str(tmp_path), "train")
+
+
+@pytest.mark.parametrize(("one", "other"), [("images", "masks"), ("JPEGImages", "Annotations"), ("Images", "labels")])
+def test_pictures_beside_what_is_drawn_on_them_are_no_classes(tmp_path: Path, one: str, other: str) -> None:
+    fill(tmp_path / "train" / one, "1.png")
+    fill(tmp_path / "train" / other, "1.png")
+    with pytest.raises(UsageError, match=f"holds '{one}' beside '{other}': pictures and .*; give .*/train/{one}$"):
+        open_source(str(tmp_path), "train")
+    assert len(open_source(str(tmp_path / "train" / one), "train")) == 1
+
+
+@pytest.mark.parametrize("ending", [".jfif", ".jpe", ".jp2", ".avif", ".tga", ".JFIF", ".apng", ".pnm", ".j2k", ".ico"])
+def test_endings_that_pillow_reads(tmp_path: Path, ending: str) -> None:
+    fill(tmp_path / "ant", "1.png", f"2{ending}")
+    source = open_source(str(tmp_path), "train")
+    assert len(source) == 2 and source.image(1).size == (6, 6)
+
+
+def test_what_is_passed_over_is_counted_with_an_example(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png", ".2.png")
+    fill(tmp_path / "bee" / "deep", "1.png")
+    for name in ("a.txt", "b.txt", "c.heic", "noending"):
+        (tmp_path / "bee" / "deep" / name).write_bytes(b"x")
+    passed = open_source(str(tmp_path), "train").passed_over
+    assert {reason: some.number for reason, some in passed.items()} == {
+        ".txt": 2, ".heic": 1, "without an ending": 1, "hidden": 1
+    }  # fmt: skip
+    assert passed[".heic"].example == "bee/c.heic" and passed.words(1) == "2 .txt (bee/a.txt)"
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", "1.png")
+    (tmp_path / "ant" / "2.png").symlink_to("/mnt/gone/2.png")
+    with pytest.raises(UsageError, match=r"ant/2\.png is a link to /mnt/gone/2\.png, which does not exist; restore"):
+        open_source(str(tmp_path), "train")
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    fill(tmp_path / "ant", os.fsdecode(b"caf\xe9.png"), "tea.png")
+    source = open_source(str(tmp_path), "train")
+    assert [source.id(i) for i in range(2)] == ["ant/caf\\xe9.png", "ant/tea.png"]
+    assert source.image(0).size == (6, 6)
+    listing = tmp_path / "list.txt"
+    listing.write_bytes(b"caf\xe9.png\n")
+    assert len(open_source(str(tmp_path), f"train@{listing}")) == 1
+
+
+def test_brackets_in_a_path(tmp_path: Path) -> None:
+    fill(tmp_path / "my data [v2]" / "a::b", "1 [copy].png")
+    assert open_source(str(tmp_path / "my data [v2]"), "train").image(0).size == (6, 6)

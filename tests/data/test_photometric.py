@@ -108,11 +108,33 @@ def test_blur_of_a_sample_does_not_depend_on_the_others() -> None:
     assert (together[:1] - alone).abs().max() < 1e-6
 
 
-def test_blur_has_the_size_of_the_paper_where_none_is_given() -> None:
-    image = torch.zeros(1, 3, 64, 64)
-    image[:, :, 32, 32] = 1
-    photometric.gaussian_blur(image, np.array([2.0]))
-    assert (image[0, 0] > 0).any(dim=0).nonzero().flatten().tolist() == list(range(29, 36))  # 7 of 64
+def impulse(side: int, sigma: float) -> Tensor:
+    """What a blur makes of one white pixel, over columns: sums to 1."""
+    image = torch.zeros(1, 3, side, side)
+    image[:, :, side // 2, side // 2] = 1
+    photometric.gaussian_blur(image, np.array([sigma]))
+    return image[0, 0].sum(dim=0)
+
+
+@pytest.mark.parametrize("side", [32, 64, 96, 160, 224])
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 1.5, 2.0])
+def test_blur_is_as_wide_as_it_was_asked_to_be(side: int, sigma: float) -> None:
+    response = impulse(side, sigma)
+    distances = torch.arange(side) - side // 2
+    assert float(response.sum()) == pytest.approx(1, abs=1e-5)
+    assert float((response * distances**2).sum().sqrt()) == pytest.approx(
+        sigma, rel=0.08
+    )  # half a pixel's is sampled coarsely
+
+
+@pytest.mark.parametrize(("side", "sigma", "taps"), [(224, 2.0, 21), (224, 3.0, 23), (64, 0.7, 7), (64, 2.0, 13)])
+def test_blur_has_the_size_of_the_paper_and_three_sigma_at_least(side: int, sigma: float, taps: int) -> None:
+    """Taps beyond five sigma are below a hundredth of a thousandth, and left out."""
+    assert int((impulse(side, sigma) > 0).sum()) == taps
+
+
+def test_a_blur_wider_than_the_image_reaches_over_all_of_it() -> None:
+    assert torch.isfinite(impulse(8, 40.0)).all() and int((impulse(8, 40.0) > 0.1).sum()) == 8
 
 
 def test_blur_too_wide_for_the_image() -> None:

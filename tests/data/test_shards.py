@@ -137,9 +137,49 @@ def test_what_is_no_stream(tmp_path: Path, make: Callable[[Path], object], data:
         open_shards(f"{tmp_path}{data}", split)
 
 
-def test_tar_files_have_no_columns(tmp_path: Path) -> None:
-    web_shard(tmp_path / "a.tar", 1)
-    with pytest.raises(
-        UsageError, match="has no columns, but data.image_column is 'jpg'; set data.image_column to none"
-    ):
-        open_shards(str(tmp_path), "train", image_column="jpg")
+def samples(path: Path, *kinds: str) -> None:
+    write_tar(path, {f"{n:03}.{kind}": png(10 * n + i) for n in range(3) for i, kind in enumerate(kinds)})
+
+
+def test_samples_of_several_images(tmp_path: Path) -> None:
+    samples(tmp_path / "a.tar", "jpg", "seg.png")
+    with pytest.raises(UsageError, match=r"sample '000' of shard .*a\.tar holds several images, jpg and seg\.png; set"):
+        open_shards(str(tmp_path), "train")
+    assert values(open_shards(str(tmp_path), "train", image_column="jpg")) == [[0, 10, 20]]
+    assert values(open_shards(str(tmp_path), "train", image_column=".SEG.png"), 1) == [[11, 21]]
+    with pytest.raises(UsageError, match=r"hold no 'png', which data\.image_column names; they hold jpg, seg\.png$"):
+        open_shards(str(tmp_path), "train", image_column="png")
+
+
+def test_a_second_image_of_a_later_sample_is_no_sample(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {f"{n:03}.jpg": png(n) for n in range(20)} | {"019.seg.png": png(0)})
+    with pytest.raises(UsageError, match="sample '019' of shard .* holds several images, jpg and seg.png"):
+        values(open_shards(str(tmp_path), "train"))
+
+
+def test_dots_in_names(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {f"photo.{n:03}.jpg": png(n) for n in range(3)})
+    assert values(open_shards(str(tmp_path), "train")) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("imagenet-train-000000.tar", "imagenet-val-000000.tar"), ("Training/0.tar", "Testing/0.tar"),
+        ("x_train.tar", "x_test.tar"), ("[v2] train::0.tar", "[v2] test::0.tar"),
+        ("data/train/a/0.tar", "data/dev/a/0.tar"),
+    ],
+)  # fmt: skip
+def test_splits_of_shards_are_called_as_those_of_folders(tmp_path: Path, train: str, test: str) -> None:
+    web_shard(tmp_path / train, 1)
+    web_shard(tmp_path / test, 2)
+    assert values(open_shards(str(tmp_path), "train")) == [[1]]
+    assert values(open_shards(str(tmp_path), "test")) == [[2]]
+    assert values(open_shards(str(tmp_path / train), "train")) == [[1]]
+
+
+def test_a_pattern_below_a_folder_with_brackets(tmp_path: Path) -> None:
+    for number in range(2):
+        web_shard(tmp_path / "shards [v2]" / f"{number}.tar", number)
+    assert values(open_shards(f"{tmp_path}/shards [v2]/*.tar", "train")) == [[0], [1]]
+    assert values(open_shards(f"{tmp_path}/**/1.tar", "train")) == [[1]]

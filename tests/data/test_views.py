@@ -96,7 +96,7 @@ def test_worker_and_resident_paths_agree() -> None:
         ({"flip": 1.0}, lambda image: image.flip(-1)),
         ({"grey": 1.0}, lambda image: reference.rgb_to_grayscale(image, 3)),
         ({"solarise": 1.0}, lambda image: reference.solarize(image, 0.5)),
-        ({"blur": 1.0, "blur_sigma": (1.5, 1.5)}, lambda image: reference.gaussian_blur(image, [3, 3], [1.5, 1.5])),
+        ({"blur": 1.0, "blur_sigma": (1.5, 1.5)}, lambda image: reference.gaussian_blur(image, [11, 11], [1.5, 1.5])),
     ],
     ids=["flip", "grey", "solarise", "blur"],
 )
@@ -148,7 +148,7 @@ def test_order_is_crop_flip_jitter_grey_blur_solarise_normalise() -> None:
     boxes = crop_boxes(views._draws(range(3), 0, 0), 40, 40, (0.3, 0.5))
     for image, one, (top, left, height, width) in zip(images.float() / 255, ours, boxes.tolist(), strict=True):
         expected = reference.resized_crop(image, top, left, height, width, [24, 24], antialias=True).flip(-1)
-        expected = reference.gaussian_blur(reference.rgb_to_grayscale(expected, 3), [3, 3], [1, 1])
+        expected = reference.gaussian_blur(reference.rgb_to_grayscale(expected, 3), [7, 7], [1, 1])
         expected = reference.solarize(expected, 0.5)
         expected = reference.normalize(expected, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         assert (one - expected).abs().max() < 1e-4
@@ -220,3 +220,26 @@ def test_how_many_go_through_together_changes_nothing(chunk_bytes: int, monkeypa
     monkeypatch.setattr("ssl_hub.data.views._CHUNK_BYTES", chunk_bytes)
     for whole, chunked in zip(expected, two_views(view, view)(images, range(20), 1), strict=True):
         assert (whole - chunked).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("size", [(9000, 1), (1, 9000), (9001, 3), (900, 100)])
+def test_a_thin_image_costs_no_more_than_others(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 9000 x 1 pixels resized whole to a height of 256 has 590 million."""
+    made = []
+    resize = reference.resize
+    monkeypatch.setattr(reference, "resize", lambda *args, **named: made.append(resize(*args, **named)) or made[-1])
+    transform = eval_transform(size=224, crop_pct=0.875, interpolation="bicubic", mean=[0.5] * 3, std=[0.5] * 3)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8))
+    for kind in (image, reference.pil_to_tensor(image)):
+        out = transform(kind)
+        assert out.shape == (3, 224, 224) and torch.isfinite(out).all()
+    assert all(np.prod(one.size if isinstance(one, Image.Image) else one.shape[-2:]) <= 10 * 256**2 for one in made)
+
+
+@pytest.mark.parametrize("size", [(90, 10), (91, 10), (10, 95)])
+def test_the_middle_of_a_thin_image_is_that_of_the_whole(size: tuple[int, int]) -> None:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*size[::-1], 3), dtype=np.uint8))
+    transform = eval_transform(size=32, mean=[0] * 3, std=[1] * 3)
+    whole = reference.center_crop(reference.resize(image, [32], antialias=True), [32, 32])
+    exact = reference.pil_to_tensor(whole).float() / 255
+    assert (transform(image) - exact).abs().mean() < 0.04  # a share of a pixel to the side, of noise

@@ -1,5 +1,6 @@
 """Features in a table, and the images nearest to one."""
 
+import os
 import re
 
 import numpy as np
@@ -41,6 +42,15 @@ def test_features_read_back_with_ids_and_classes(photos, tmp_path):
     expected = extract(pixel_model(), open_source(photos, "test"), subject.transform)
     assert np.array_equal(np.array(table["features"], np.float32), expected.x)
     assert table.features["features"].length == expected.width
+
+
+def test_names_that_are_not_utf_8(tmp_path):
+    folder = tmp_path / "photos" / os.fsdecode(b"caf\xe9")
+    folder.mkdir(parents=True)
+    Image.new("RGB", (20, 20)).save(folder / os.fsdecode(b"\xfc.png"))
+    path = embed("pixels", str(tmp_path / "photos"), split="train", out=tmp_path / "features.parquet", workers=0)
+    table = Dataset.from_parquet(str(path), cache_dir=str(tmp_path / "cache"))
+    assert (list(table["id"]), list(table["class"])) == (["caf\\xe9/\\xfc.png"], ["caf\\xe9"])
 
 
 def test_unknown_labels_are_null(tmp_path, monkeypatch):

@@ -1,0 +1,28 @@
+"""What was found beside the images and not taken, counted by the reason, with an example of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ssl_hub.data.paths import shown
+
+
+class Some(NamedTuple):
+    """How many, and the first of them by name."""
+
+    number: int
+    example: str
+
+
+class PassedOver(dict[str, Some]):
+    """Reasons, such as ``.txt`` or ``hidden``, to how many files or folders were passed over for them."""
+
+    def add(self, reason: str, example: str, number: int = 1) -> None:
+        example = shown(example)
+        seen, first = self.get(reason, (0, example))
+        self[reason] = Some(seen + number, min(first, example))
+
+    def words(self, most: int = 3) -> str:
+        """``12 .txt (a/notes.txt), 1 hidden (.DS_Store)``, the most frequent first."""
+        ordered = sorted(self.items(), key=lambda item: -item[1].number)[:most]
+        return ", ".join(f"{some.number} {reason} ({some.example})" for reason, some in ordered)

@@ -1,0 +1,88 @@
+"""The inventory of a whole dataset: each of its splits, what they are called, and images that are in two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssl_hub.atomic import expanded
+from ssl_hub.data.duplicates import CHEAP_BYTES, duplicates, stored_bytes
+from ssl_hub.data.endings import ARCHIVES
+from ssl_hub.data.file_splits import files_by_split
+from ssl_hub.data.fingerprint import fingerprint
+from ssl_hub.data.images import Source
+from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
+from ssl_hub.data.look import Look, look_at
+from ssl_hub.data.reading import Reading
+from ssl_hub.data.shards import Shards, open_shards
+from ssl_hub.data.sources import open_layout
+from ssl_hub.data.splits import WORDS, meaning
+from ssl_hub.data.value_range import ValueRange
+from ssl_hub.errors import UsageError
+
+_ORDER = {split: place for place, split in enumerate(WORDS)}  # in which splits are named
+_FEW = 500  # images of a split that are all read without being asked
+_OF_A_STREAM = 64  # images of a stream's first shard that are looked at
+
+
+def survey(
+    data: str,
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    value_range: str = "auto",
+    thorough: bool = False,
+    progress: Progress = without_progress,
+) -> dict[str, Any]:
+    """All that is known of ``data`` without training on it, as plain JSON.
+
+    Keys: ``data``; ``stream`` (whether it is one of tar files); ``range``; ``thorough``; ``splits``, each an
+    :func:`~ssl_hub.data.inventory.inventory` with ``called``, what the data calls it, and a ``fingerprint``, or with
+    ``error``, why it cannot be opened; and ``duplicates``, None where contents were not compared (over 256 MB, unless
+    ``thorough``).
+
+    Raises :class:`UsageError` where no split can be opened.
+    """
+    values = ValueRange.parse(value_range)
+    found: dict[str, Any] = {"data": data, "stream": False, "range": value_range, "thorough": thorough}
+    path = expanded(data)
+    tar = files_by_split(path, ARCHIVES[0]) if path.is_dir() else {}
+    if tar:
+        return found | {"stream": True, "splits": _of_streams(data, tar, image_column, values), "duplicates": None}
+    layout = open_layout(data, Reading(image_column, label_column, values))
+    splits: dict[str, Any] = {}
+    opened: dict[str, Source] = {}
+    first_error: UsageError | None = None
+    names = layout.splits
+    for split in sorted(names, key=lambda name: _ORDER.get(meaning(name) or "", len(_ORDER))):
+        try:
+            source = layout.open(split)
+        except UsageError as error:
+            first_error = first_error or error
+            splits[split] = {"called": names[split], "error": str(error)}
+            continue
+        opened[split] = source
+        whole = thorough or len(source) <= _FEW
+        known = inventory(source, values=values, thorough=whole, progress=progress)
+        splits[split] = {"called": names[split]} | known | {"fingerprint": fingerprint(source)}
+    if not opened:
+        raise first_error or UsageError(f"{data} has no split")
+    found["data"] = next(iter(opened.values())).name
+    compared = thorough or sum(stored_bytes(source) for source in opened.values()) <= CHEAP_BYTES
+    return found | {"splits": splits, "duplicates": duplicates(opened, progress) if compared else None}
+
+
+def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:
+    return {
+        split: {"called": "", "shards": len(its), "images": None, "classes": None, "unlabelled": None, "endings": {},
+                "passed_over": {}, "looked_at": _start_of(open_shards(data, split, image_column=image_column), values)}
+        for split, its in files.items()
+    }  # fmt: skip
+
+
+def _start_of(shards: Shards, values: ValueRange) -> dict[str, Any]:
+    looks: list[Look] = []
+    for image in shards.read(0, 0):
+        looks.append(look_at((image.file, image.name), values))
+        if len(looks) == _OF_A_STREAM:
+            break
+    return summary(looks, values)

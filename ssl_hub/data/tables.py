@@ -1,0 +1,183 @@
+"""Tables with an image column, read by ``datasets``: parquet and arrow files, saved datasets, datasets of the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ssl_hub.data.columns import (
+    Column,
+    aligned,
+    classes_and_labels,
+    encoded,
+    find_image_column,
+    find_label_column,
+    unusable_labels,
+)
+from ssl_hub.data.endings import TABLES
+from ssl_hub.data.file_splits import files_by_split
+from ssl_hub.data.hub_datasets import Address, load_hub
+from ssl_hub.data.images import Source
+from ssl_hub.data.reading import Reading
+from ssl_hub.data.splits import resolve_split, split_names
+from ssl_hub.errors import UsageError
+
+Opener = Callable[[], Any]  # opens one split: a datasets.Dataset
+
+
+class Table:
+    """Splits of rows, by what the data calls them. Results are recorded under ``recorded``, messages say ``name``.
+
+    The image column is the one of type ``Image``; the label column is the ``ClassLabel``, else one of a usual name that
+    holds whole numbers, text or booleans; either may be named instead. Classes and their order are those of ``train``
+    where there is one.
+    """
+
+    def __init__(self, name: str, openers: Mapping[str, Opener], reading: Reading, recorded: str | None = None) -> None:
+        self.name = name
+        self.recorded = recorded or name
+        self.reading = reading
+        self.splits = split_names(openers)
+        self._openers = openers
+
+    def open(self, split: str) -> Source:
+        """Raises :class:`UsageError` listing the columns where they do not decide, and naming the class where a split
+        has one that ``train`` lacks."""
+        found = resolve_split(split, self.splits, f"data {self.name!r}")
+        where = f"split {found!r} of {self.name}"
+        rows = self._openers[self.splits[found]]()
+        images = find_image_column(rows.features, self.reading.image_column, where)
+        column = Column(encoded(rows.select_columns([images]), images), images, where, self.reading.values)
+        labels = find_label_column(rows.features, self.reading.label_column, images, where)
+        if labels is None:
+            unlabelled = Source(self.recorded, found, column)
+            for name, kind in unusable_labels(rows.features).items():
+                unlabelled.passed_over.add("column that names no classes", f"{name}, {kind}")
+            return unlabelled
+        classes, indices = classes_and_labels(rows, labels)
+        if found != "train" and "train" in self.splits:
+            train_classes, _ = classes_and_labels(self._openers[self.splits["train"]](), labels)
+            classes, indices = aligned(classes, indices, train_classes, where)
+        return Source(self.recorded, found, column, classes=classes, labels=indices)
+
+
+def find_table(root: Path, reading: Reading) -> Table | None:
+    """The table that lies in a folder; None where there is none."""
+    openers = _saved(root) or _declared(root) or _files(root)
+    return Table(str(root), openers, reading, root.resolve().name) if openers else None
+
+
+def hub_table(name: str, address: Address, reading: Reading) -> Table:
+    """A Hub dataset (downloaded where the cache lacks it), or :class:`UsageError` with the cause."""
+    return Table(name, _opened(load_hub(address)), reading)
+
+
+def copy_of_hub(root: Path, config: str, reading: Reading) -> Table:
+    """One configuration of a copy of a Hub dataset, whose README names several."""
+    return Table(f"{root}:{config}", _opened(load_hub(Address(str(root), config))), reading, root.resolve().name)
+
+
+def _opened(splits: Mapping[Any, Any]) -> dict[str, Opener]:
+    return {str(split): lambda rows=rows: rows for split, rows in splits.items()}  # type: ignore[misc]
+
+
+def _saved(root: Path) -> dict[str, Opener]:
+    """Splits of a folder that ``save_to_disk`` of ``datasets`` wrote."""
+    if not ((root / "dataset_dict.json").is_file() or (root / "state.json").is_file()):
+        return {}
+    from datasets import load_from_disk
+
+    saved = load_from_disk(str(root))
+    return _opened(saved if isinstance(saved, Mapping) else {str(saved.split or "train").partition("[")[0]: saved})
+
+
+def _declared(root: Path) -> dict[str, Opener]:
+    """Splits of a copy of a Hub dataset, whose README says which files are which; ``datasets`` reads it.
+
+    It takes the folder for a pattern, so that one with brackets or ``::`` in its name is read by its files' names.
+    """
+    try:
+        head = (root / "README.md").read_text("utf-8", "replace").split("\n---", 1)[0]
+    except OSError:
+        return {}
+    if not head.startswith("---") or not re.search(r"^configs:", head, re.MULTILINE) or _is_pattern(root):
+        return {}
+    return _opened(load_hub(Address(str(root))))
+
+
+def _is_pattern(root: Path) -> bool:
+    return re.search(r"[*?\[\]]|::", str(root.absolute())) is not None
+
+
+def _files(root: Path) -> dict[str, Opener]:
+    """Splits of the parquet or arrow files below ``root``; ``datasets`` copies them once to its cache, which all
+    processes map into memory."""
+    for ending in TABLES:
+        splits = files_by_split(root, ending)
+        if splits:
+            return {split: _opener(paths, ending) for split, paths in splits.items()}
+    return {}
+
+
+def _opener(paths: list[str], ending: str) -> Opener:
+    def open_files() -> Any:
+        from datasets.data_files import DataFilesDict, DataFilesList
+        from datasets.download import DownloadManager
+        from datasets.exceptions import DatasetGenerationError
+        from datasets.packaged_modules.arrow.arrow import Arrow
+        from datasets.packaged_modules.parquet.parquet import Parquet
+
+        class Here(DownloadManager):
+            """Of files that are here already. A ``::`` in a name is linked around: it would be an address."""
+
+            def download(self, url_or_urls: Any) -> Any:
+                return {split: [_plainly_named(path, links, n) for n, path in enumerate(url_or_urls[split])]
+                        for split in url_or_urls}  # fmt: skip
+
+        # Not `Dataset.from_parquet`, which takes a path for a pattern. The cache goes by these three facts of a file.
+        facts = [(str(path), str(path.stat().st_size), str(path.stat().st_mtime_ns)) for path in map(Path, paths)]
+        files = DataFilesDict({"train": DataFilesList(paths, facts)})
+        try:
+            builder = (Parquet if ending == ".parquet" else Arrow)(data_files=files)
+            with TemporaryDirectory() as links:
+                builder.download_and_prepare(dl_manager=Here())
+            return builder.as_dataset(split="train")
+        except (OSError, ValueError, DatasetGenerationError) as error:  # pyarrow's are ValueErrors
+            raise _damaged(paths, ending, error) from None
+
+    return open_files
+
+
+def _plainly_named(path: str, links: str, number: int) -> str:
+    if "::" not in path:
+        return path
+    link = Path(links, str(number))
+    link.symlink_to(Path(path).absolute())
+    return str(link)
+
+
+def _damaged(paths: list[str], ending: str, error: Exception) -> UsageError:
+    """Which of the files cannot be read."""
+    for path in paths:
+        try:
+            _read(path, ending)
+        except (OSError, ValueError) as its_own:
+            return UsageError(f"{path} is not a readable {ending[1:]} file ({its_own}); restore it, or take it away")
+    return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {error}")
+
+
+def _read(path: str, ending: str) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    if ending == ".parquet":
+        parquet.read_table(path)
+        return
+    with open(path, "rb") as file:
+        try:
+            pyarrow.ipc.open_stream(file).read_all()
+        except pyarrow.ArrowInvalid:
+            pyarrow.ipc.open_file(file).read_all()

@@ -1,0 +1,193 @@
+"""Layouts and files as public data sets, archives, systems and tools leave them: each opened, or refused."""
+
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ssl_hub.data.sources import open_source
+from ssl_hub.errors import UsageError
+
+FLAT = None  # unlabelled
+
+Opened = tuple[str, int, tuple[str, ...] | None]  # the split that is asked for, its images and classes
+
+OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
+    "a competition's flat train and test1": (
+        ["train/cat.0.jpg", "train/dog.0.jpg", "test1/1.jpg", "sampleSubmission.csv"],
+        [("train", 2, FLAT), ("test", 1, FLAT)],
+    ),
+    "an archive that holds itself": (
+        [
+            "chest/train/SICK/1.jpeg",
+            "chest/test/SICK/1.jpeg",
+            "train/SICK/1.jpeg",
+            "test/SICK/1.jpeg",
+            "val/SICK/1.jpeg",
+        ],
+        [("train", 1, ("SICK",)), ("test", 1, ("SICK",)), ("val", 1, ("SICK",))],
+    ),
+    "an archive packed on a Mac": (
+        ["data/train/a/1.png", "data/test/a/1.png", "__MACOSX/data/train/a/._1.png", "data/.DS_Store"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "an annotation service's export": (
+        ["train/a/1_jpg.rf.abc.jpg", "valid/a/2_jpg.rf.def.jpg", "README.roboflow.txt"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "COCO": (
+        ["train2017/1.jpg", "val2017/2.jpg", "test2017/3.jpg", "unlabeled2017/4.jpg", "annotations/instances.json"],
+        [("train", 1, FLAT), ("val", 1, FLAT), ("test", 1, FLAT), ("unlabeled", 1, FLAT)],
+    ),
+    "ImageNet with validation as downloaded": (
+        ["train/n01/n01_1.JPEG", "train/n02/n02_1.JPEG", "val/ILSVRC2012_val_1.JPEG"],
+        [("train", 2, ("n01", "n02")), ("validation", 1, FLAT)],
+    ),
+    "Tiny ImageNet": (
+        ["train/n01/images/n01_0.JPEG", "train/n01/n01_boxes.txt", "train/n02/images/n02_0.JPEG", "wnids.txt"],
+        [("train", 2, ("n01", "n02"))],
+    ),
+    "inspection data with ground truth beside its splits": (
+        ["train/good/1.png", "test/good/1.png", "ground_truth/broken/1_mask.png"],
+        [("train", 1, ("good",)), ("test", 1, ("good",))],
+    ),
+    "faces in a folder of a folder": (["img_align/img_align/1.jpg"], [("train", 1, ("img_align",))]),
+    "frames of videos": (["run/v1/0001.jpg", "run/v1/0002.jpg", "walk/v2/0001.jpg"], [("train", 3, ("run", "walk"))]),
+    "STL-10's splits": (
+        ["train/a/1.png", "test/a/1.png", "unlabeled/1.png", "unlabeled/2.png"],
+        [("unlabelled", 2, FLAT), ("train+unlabeled", 3, ("a",))],
+    ),
+    "images and their table": (["1.png", "2.png", "metadata.csv"], [("train", 2, FLAT)]),
+    "what Windows leaves": (
+        ["a/1.JPG", "a/Thumbs.db", "a/desktop.ini", "System Volume Information/x", "$RECYCLE.BIN/x.jpg"],
+        [("train", 1, ("a",))],
+    ),
+    "what a disk station leaves": (
+        ["a/1.jpg", "a/@eaDir/1.jpg", "lost+found/x", ".Trash-0/1.jpg"],
+        [("train", 1, ("a",))],
+    ),
+    "what notebooks and version control leave": (
+        ["a/1.jpg", "a/.ipynb_checkpoints/1-checkpoint.jpg", ".git/x", "__pycache__/x.pyc"],
+        [("train", 1, ("a",))],
+    ),
+    "numbers as classes": (["0/1.png", "1/1.png", "10/1.png", "2/1.png"], [("train", 4, ("0", "1", "10", "2"))]),
+    "names in any script": (
+        ["猫/一.png", "собака/1.png", "café au lait/1 (2).png"],
+        [("train", 3, ("café au lait", "собака", "猫"))],
+    ),
+    "a line break in a name": (["a/one\ntwo.png"], [("train", 1, ("a",))]),
+    "capitals": (["TRAIN/A/1.JPEG", "VAL/A/1.Png"], [("train", 1, ("A",)), ("test", 1, ("A",))]),
+    "numbered splits": (
+        ["01_train/a/1.png", "02_val/a/1.png", "03_test/a/1.png"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "splits of a name": (
+        ["birds-training/a/1.png", "birds-testing/a/1.png"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "train and validation in one": (["trainval/a/1.png", "test/a/1.png"], [("train", 1, ("a",)), ("test", 1, ("a",))]),
+    "rare endings": (["1.jfif", "2.jpe", "3.jp2", "4.tga", "5.avif", "6.webp", "7.ppm"], [("train", 7, FLAT)]),
+}
+
+REFUSED: Mapping[str, tuple[list[str], str]] = {
+    "detection labels beside images": (
+        ["train/images/1.jpg", "train/labels/1.txt"],
+        r"holds 'images' beside 'labels': .*; give .*/train/images$",
+    ),
+    "splits below images": (["images/train/1.jpg", "labels/train/1.txt"], r"holds 'images' beside 'labels'"),
+    "VOC": (
+        ["JPEGImages/1.jpg", "Annotations/1.xml", "ImageSets/Main/train.txt"],
+        r"holds 'JPEGImages' beside 'Annotations'",
+    ),
+    "pets": (["images/1.jpg", "annotations/trimaps/1.png"], r"holds 'images' beside 'annotations'"),
+    "birds with attributes": (
+        ["images/001.Albatross/1.jpg", "attributes/list.txt"],
+        r"class folder .*attributes has no images \(1 \.txt \(",
+    ),
+    "categories that each have splits": (
+        ["bottle/train/good/1.png", "bottle/test/broken/1.png", "cable/train/good/1.png"],
+        r"class folder .*bottle holds folders called as splits \((test, train|train, test)\); lay them out",
+    ),
+    "pickled batches": (
+        ["data_batch_1", "data_batch_2", "batches.meta"],
+        r"no images in .*\(2 without an ending \(data_b",
+    ),
+    "idx files": (
+        ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"],
+        r"no images in .*\(2 \.gz \(t10k-labels",
+    ),
+    "an archive that was not unpacked": (
+        ["images.zip"],
+        r"no images in .* \(1 \.zip \(images\.zip\)\); expected files",
+    ),
+    "a table of pixels": (["train.csv"], r"no images in .* \(1 \.csv \(train\.csv\)\)"),
+    "drawings": (["1.svg", "2.pdf", "3.eps"], r"no images in .*1 \.svg \(1\.svg\)"),
+    "medical series": (["patient/1.dcm", "patient/2.dcm"], r"patient has no images \(2 \.dcm \(1\.dcm\)\)"),
+    "shards": (["train-0000.tar"], r"holds \.tar files, which are read as a stream; set data\.stream=true$"),
+    "thumbnails beside images": (
+        ["1.jpg", "2.jpg", "thumbs/1.jpg"],
+        r"holds 2 images \(1\.jpg, \.\.\.\) beside the class",
+    ),
+    "an empty folder": ([], r"no images in .*; expected files ending in \.jpg"),
+}
+
+
+def lay_out(root: Path, names: list[str]) -> Path:
+    root.mkdir()
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kind = Image.registered_extensions().get(path.suffix.lower())
+        if kind in Image.SAVE and path.suffix.lower() not in (".pdf", ".eps"):
+            Image.new("RGB", (8, 8)).save(path, kind)
+        else:
+            path.write_bytes(b"something else")
+    return root
+
+
+@pytest.mark.parametrize("habit", OPENED)
+def test_opened(tmp_path: Path, habit: str) -> None:
+    names, expected = OPENED[habit]
+    root = lay_out(tmp_path / "data", names)
+    for split, images, classes in expected:
+        source = open_source(str(root), split)
+        assert (len(source), source.classes) == (images, classes)
+        assert all(source.image(i).size == (8, 8) for i in range(images))
+
+
+@pytest.mark.parametrize("habit", REFUSED)
+def test_refused(tmp_path: Path, habit: str) -> None:
+    names, text = REFUSED[habit]
+    with pytest.raises(UsageError, match=text) as error:
+        open_source(str(lay_out(tmp_path / "data", names)), "train")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_linked(tmp_path: Path) -> None:
+    lay_out(tmp_path / "elsewhere", ["a/1.png", "b/1.png"])
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "test").symlink_to(tmp_path / "elsewhere")
+    assert open_source(str(tmp_path / "data"), "test").classes == ("a", "b")
+
+
+def test_names_of_two_systems(tmp_path: Path) -> None:
+    """A Mac takes é apart into e and its accent; a list written elsewhere need not."""
+    root = lay_out(tmp_path / "data", [f"{unicodedata.normalize('NFD', 'café')}/1.png"])
+    assert open_source(str(root), "train").classes == (unicodedata.normalize("NFD", "café"),)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF", "BMP", "GIF"])
+def test_another_format_under_the_name_of_jpeg(tmp_path: Path, kind: str) -> None:
+    Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / "1.jpg", kind)
+    source = open_source(str(tmp_path), "train")
+    assert source.image(0).size == (8, 8) and source.array(0)[0, 0].tolist() == [9, 9, 9]
+
+
+def test_pages_of_a_tiff_file(tmp_path: Path) -> None:
+    pages = [Image.new("L", (8, 8), value) for value in (7, 200)]
+    pages[0].save(tmp_path / "stack.tif", save_all=True, append_images=pages[1:])
+    source = open_source(str(tmp_path), "train")
+    assert len(source) == 1 and source.array(0)[0, 0].tolist() == [7, 7, 7]

@@ -1,0 +1,138 @@
+"""What is said of data: the most harmful first, and advice that can be carried out as it stands."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from ssl_hub.cli import main
+from ssl_hub.data.sources import open_part
+from ssl_hub.data.survey import survey
+from ssl_hub.zoo import get_recipe
+from ssl_hub.zoo.advice import findings, plan, suggested_range
+from tests.data.encoded import png, write_tar
+from tests.data.microscopy import microscopy
+
+
+def fill(folder: Path, count: int, side: int = 32, mode: str = "RGB") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        Image.effect_noise((side, side), 90).convert(mode).save(folder / f"{number}.png")
+
+
+def test_of_a_laboratory_s_folder_in_order(tmp_path: Path) -> None:
+    found = survey(str(microscopy(tmp_path / "cells")), thorough=True)
+    said = findings(found)
+    assert [finding.harm for finding in said] == sorted((finding.harm for finding in said), reverse=True)
+    texts = [finding.text for finding in said if finding.harm]
+    assert "1 image of 'test' in 'train' as well (control/well 1/copy of 0.tif is control/well 0/" in texts[0]
+    assert "1 of 24 images of 'train' that were looked at cannot be read" in texts[1]
+    assert "images of 'train' have values from" in texts[2] and "of the range from 0 to 65535" in texts[2]
+    assert any(".czi files of 'train' left out: 1 (control/stack.czi)" in text for text in texts)
+    assert not any(".xml" in text or ".db" in text for text in texts)
+    assert {"'Training' is taken as split 'train'", "'Testing' is taken as split 'test'"} <= {f.text for f in said}
+    advised = plan(found)
+    assert advised is not None and advised.settings["data.range"] == "12"
+    assert advised.settings["data.on_bad_image"] == "skip" and advised.settings["views.view1.hue"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("values", "bits", "expected"),
+    [([0, 4000], "16", "12"), ([3, 1000], "16", "10"), ([0, 200], "16", "8"), ([100, 16000], "16", "14"),
+     ([-1000, 3000], "32", "-900,2900"), ([0, 0.2], "float", "-900,2900"), ([4000, 4095], "16", "-900,2900")],
+)  # fmt: skip
+def test_ranges(values: list[float], bits: str, expected: str) -> None:
+    assert suggested_range({"values": values, "bits": {bits: 3}, "percentiles": [-900.0, 2900.0]}) == expected
+
+
+@pytest.mark.parametrize(
+    ("side", "count", "recipe", "size"),
+    [(16, 40, "directpred-digits", 16), (32, 40, "directpred-r18-cifar10-100ep", 32),
+     (64, 20, "directpred-r18-stl10-100ep", 64), (100, 20, "directpred-r18-stl10-100ep", 96),
+     (300, 20, "directpred-r18-stl10-100ep", 128)],
+)  # fmt: skip
+def test_the_advice_is_a_recipe_that_fits(tmp_path: Path, side: int, count: int, recipe: str, size: int) -> None:
+    fill(tmp_path / "my data" / "ant", count, side)
+    advised = plan(survey(str(tmp_path / "my data")))
+    assert advised is not None and advised.recipe == recipe
+    words = shlex.split(advised.command(str(tmp_path / "my data")))
+    assert words[:5] == ["ssl-hub", "train", recipe, "--data", str(tmp_path / "my data")]
+    made = get_recipe(recipe, **dict(word.split("=", 1) for word in words[5:]), **{"data.name": words[4]})
+    assert made.views.size == size
+    source = open_part(made.data, made.data.pretrain_split)
+    assert 4 <= len(source) // made.train.batch_size <= len(source) // 2
+    assert made.train.epochs * (len(source) // made.train.batch_size) >= 4000
+
+
+def test_data_of_a_recipe_is_given_that_recipe() -> None:
+    advised = plan(survey("digits"))
+    assert advised is not None and advised.command("digits") == "ssl-hub train directpred-digits --data digits"
+
+
+def test_values_that_are_refused_are_given_a_range(tmp_path: Path) -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        Image.fromarray(rng.normal(0, 100, (32, 32)).astype(np.float32)).save(tmp_path / f"{number}.tif")
+    found = survey(str(tmp_path))
+    said = findings(found)[0]
+    assert said.harm == 3 and "beyond the range from 0 to 1" in said.text and said.fix.startswith("set data.range=-")
+    assert found["splits"]["train"]["looked_at"]["unreadable"]["number"] == 0
+    advised = plan(found)
+    assert advised is not None and "data.on_bad_image" not in advised.settings
+    again = survey(str(tmp_path), value_range=advised.settings["data.range"])
+    assert not [finding for finding in findings(again) if finding.harm > 1]
+
+
+def test_a_range_that_does_nothing_is_said(tmp_path: Path) -> None:
+    fill(tmp_path, 4)
+    texts = [finding.text for finding in findings(survey(str(tmp_path), value_range="12"))]
+    assert "data.range does nothing to 'train', whose images have 8 bits" in texts
+
+
+def test_small_faults_are_said(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "many", 40, 9)
+    fill(tmp_path / "train" / "one", 1, 9)
+    Image.new("RGB", (90, 4)).save(tmp_path / "train" / "many" / "0.png")
+    (tmp_path / "train" / "many" / "x.heic").write_bytes(b"x")
+    texts = "\n".join(finding.text for finding in findings(survey(str(tmp_path), thorough=True)))
+    assert "class 'one' of 'train' has 1 image, 'many' 40" in texts
+    assert "some images of 'train' are 4 pixels high or wide" in texts and "22.5 times as long as wide" in texts
+    assert ".heic files of 'train' left out: 1 (many/x.heic)" in texts and "there is no held-out split" in texts
+
+
+def test_the_command_speaks_to_people_and_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(microscopy(tmp_path / "cells"))
+    assert main(["data", root, "--thorough"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("cells: 33 images, 2 splits\n") and "16 bits a channel" in text
+    assert "wrong: 1 image of 'test' in 'train' as well" in text and "data.range=12" in text
+    assert main(["data", root, "--json", "--range", "12"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["range"] == "12" and said["plan"]["settings"]["data.range"] == "12"
+    assert said["findings"][0]["harm"] == 3 and said["splits"]["train"]["images"] == 24
+
+
+def test_a_sheet_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(microscopy(tmp_path / "cells"))
+    assert main(["data", root, "--sheet", str(tmp_path / "sheet.png")]) == 0
+    assert Image.open(tmp_path / "sheet.png").height > 8 * 64
+    assert main(["data", root, "--sheet", str(tmp_path / "sheet.xyz")]) == 2
+    assert "does not end as a picture does" in capsys.readouterr().err
+
+
+def test_a_sheet_of_a_stream(tmp_path: Path) -> None:
+    write_tar(tmp_path / "shards" / "0.tar", {f"{n}.png": png(n, (40, 40)) for n in range(10)})
+    assert main(["data", str(tmp_path / "shards"), "--sheet", str(tmp_path / "sheet.png")]) == 0
+    assert (tmp_path / "sheet.png").stat().st_size > 1000
+
+
+def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("x")
+    assert main(["data", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith(f"error: no images in {tmp_path} (1 .txt (a.txt)); expected")
+    assert captured.err.count("\n") == 1

@@ -42,7 +42,7 @@ def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp
     assert facts(tmp_path / "straight")["processes"] == 2
     assert same_model(tmp_path / "straight", tmp_path / "stopped")
     with pytest.raises(UsageError, match="the stream was read by 2 processes and now by 1, .*; resume on 2"):
-        stream_on_ranks.train(shards, tmp_path / "stopped", resume=True)
+        stream_on_ranks.train(shards, tmp_path / "stopped", resume=True, allow_change=["images_at_once"])
 
 
 def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, tmp_path: Path) -> None:

@@ -237,8 +237,9 @@ def families() -> str:
     checks = ("converted", "trained", "loaded", "frozen")
     rows = []
     for family, row in found["families"].items():
-        said = ["yes" if row.get(check) is True else "no" for check in checks]
-        why = row.get("refused") or "; ".join(row[check] for check in checks if row.get(check) not in (None, True))
+        said = [{None: "", True: "yes"}.get(row.get(check), "no") for check in checks]
+        wrong = dict.fromkeys(row[check] for check in checks if row.get(check) not in (None, True))
+        why = row.get("refused") or "; ".join(wrong) or ("" if any(said) else "not run yet")
         rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), row.get("layers", ""), *said, why))
     outcomes = ("synchronised, equal", "trained", "loaded, equal", "frozen exactly")
     head = ("family", "model", "pixels", "BN", *outcomes, "why not")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import ssl_hub
+from ssl_hub.processes import speaks
 
 
 def run(code: str) -> str:
@@ -34,3 +35,23 @@ def test_public_names_exist_and_unknown_ones_do_not():
         assert name in dir(ssl_hub)
     with pytest.raises(AttributeError, match="has no attribute 'lode'"):
         _ = ssl_hub.lode
+
+
+@pytest.mark.parametrize(
+    ("rank", "world", "expected"),
+    [
+        (None, None, True),
+        ("0", "2", True),
+        ("1", "2", False),
+        ("1", None, True),  # left over
+        ("x", "2", True),  # nobody else would say what is wrong
+        ("3", "2", True),
+        ("0", "", True),
+    ],
+)
+def test_one_process_speaks(monkeypatch, rank, world, expected):
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert speaks() == expected

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ssl_hub.commands import Subparsers
+from ssl_hub.errors import UsageError
 
 
 def register(commands: Subparsers) -> None:
@@ -35,15 +36,17 @@ def _data(arguments: Namespace) -> None:
         arguments.data, **columns, value_range=arguments.range, thorough=arguments.thorough, progress=_progress
     )
     advised = plan(found)
+    advised = None if advised is None else advised.with_columns(columns)
     if arguments.json:
         advice = {"findings": [finding._asdict() for finding in findings(found)]}
         print(json.dumps({**found, **advice, "plan": None if advised is None else advised.as_json()}, indent=2))
     else:
-        print(page(found, arguments.data))
+        print(page(found, arguments.data, advised))
     if out is not None and advised is not None:
-        named = {f"data.{key}": value for key, value in columns.items() if value is not None}
-        recipe = get_recipe(advised.recipe, **advised.settings, **named, **{"data.name": arguments.data})
+        recipe = get_recipe(advised.recipe, **advised.settings, **{"data.name": arguments.data})
         save_sheet(sheet_of(recipe, images=8, draws=2), out)
+    if "error" in found["splits"].get("train", {}):
+        raise UsageError("split 'train' cannot be opened, so this data cannot be trained on as it is")
 
 
 def _progress(items: Iterable[Any], total: int, name: str) -> Iterable[Any]:

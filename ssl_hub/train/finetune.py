@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.atomic import expanded
-from ssl_hub.codec import with_settings
+from ssl_hub.codec import flat, with_settings
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
@@ -122,14 +122,13 @@ def _finetuned(
         "train_size": len(train),
         "settings": asdict(settings),
     }
+    run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
     before = read_facts(folder) if resume else {}
-    if before and any(before.get(name) != value for name, value in facts.items()):
-        raise UsageError(f"the run in {folder} was started with other settings; resume it with the same")
+    _refuse_changes(before, facts, folder)
     if resume == "auto" and run.is_finished(folder):
         if accelerator.is_main_process:
             print(f"the model in {folder} is finished: nothing to do", file=sys.stderr)
         return folder, read_results(folder)
-    run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
 
     config = config_of(subject, source, train, extraction.range)
     trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
@@ -175,6 +174,14 @@ def _measured(network: nn.Module, test: Source, subject: Subject, settings: dict
     return [replace(result, collapsed=subject.collapsed) for result in results]
 
 
+def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Raise UsageError that names what differs from the run that goes on; ``before`` is empty where none does."""
+    were, are = flat(dict(before)), flat(dict(now))
+    changed = [f"{name.removeprefix('settings.')}={were.get(name)}" for name in are if were.get(name) != are[name]]
+    if before and changed:
+        raise UsageError(f"the run in {folder} was started with {', '.join(changed)}; resume it with the same")
+
+
 def _images_at_once(trainer: ClassifierTrainer, settings: Finetuning, accelerator: Accelerator) -> int | None:
     """How many images batch normalisation sees together; None where the network has none."""
     if not any(isinstance(module, _BatchNorm) for module in trainer.network.modules()):
@@ -216,7 +223,8 @@ def _prepared(
     if settings.batch_size % shares or len(train) < settings.batch_size:
         raise UsageError(
             f"batch_size is {settings.batch_size} for {len(train)} images, {accelerator.num_processes} process(es) and"
-            f" {settings.accumulation} accumulation steps; expected a multiple of {shares} and at most {len(train)}"
+            f" {settings.accumulation} accumulation steps; expected a multiple of {shares} and at most {len(train)}:"
+            " set it as batch_size=N"
         )
     crops = LabelledCrops(
         train,

@@ -53,6 +53,8 @@ def _started(given: Mapping[str, str]) -> int:
         if not value.isdecimal():
             raise UsageError(f"the environment has {name}={value!r}, expected a number; unset it, or use a launcher")
     started = int(numbers.get("WORLD_SIZE", 1))
+    if "WORLD_SIZE" in numbers and int(numbers.get("RANK", 0)) >= max(started, 1):
+        raise UsageError(f"the environment has RANK={numbers['RANK']} and WORLD_SIZE={started}; ranks count from 0")
     missing = [name for name in (*NUMBERS, *ADDRESS) if name not in given]
     if missing and (started != 1 or "LOCAL_RANK" in numbers):
         found = ", ".join(f"{name}={value}" for name, value in numbers.items())

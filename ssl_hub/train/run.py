@@ -53,7 +53,8 @@ def settled(folder: Path, *, resume: Resume, overwrite: bool, restart: str | Non
 
 def is_finished(folder: Path) -> bool:
     """Whether the run there was trained, released and measured to its end."""
-    return (folder / CONFIG).exists() and read_facts(folder).get(FINISHED) is not None
+    released = all((folder / name).is_file() for name in (CONFIG, MODEL))
+    return released and read_facts(folder).get(FINISHED) is not None
 
 
 def finish(folder: Path) -> None:
@@ -91,8 +92,8 @@ def claim(folder: Path, *, resume: Resume, overwrite: bool, command: Command = "
             f"{folder} holds a run already{note}; continue it with --resume, replace it with --overwrite,"
             " or choose another --output"
         )
-    if resume and not (resume == "auto" and is_finished(folder)):
-        _check_resumable(folder, command)
+    if resume:
+        _check_resumable(folder, command, finished=resume == "auto" and is_finished(folder))
     if not is_run and folder.is_dir() and not all(path.name == LOCK or is_leftover(path) for path in folder.iterdir()):
         raise UsageError(f"{folder} is not empty and holds no run; choose another --output")
     nearest = next(p for p in (folder, *folder.absolute().parents) if p.exists())
@@ -105,7 +106,7 @@ def claim(folder: Path, *, resume: Resume, overwrite: bool, command: Command = "
         ) from None
 
 
-def _check_resumable(folder: Path, command: Command) -> None:
+def _check_resumable(folder: Path, command: Command, *, finished: bool) -> None:
     writer = "finetune" if "finetuned_from" in read_facts(folder) else "train"
     if writer == "train" and read_recipe(folder) is None:
         raise UsageError(f"{folder} holds a model that no run of ours trained; there is nothing to resume")
@@ -113,7 +114,7 @@ def _check_resumable(folder: Path, command: Command) -> None:
         raise UsageError(
             f"{folder} holds a run of `ssl-hub {writer}`; that command resumes it, not `ssl-hub {command}`"
         )
-    if (folder / CONFIG).exists() and not checkpoint.existing(folder / CHECKPOINTS):
+    if not finished and (folder / CONFIG).exists() and not checkpoint.existing(folder / CHECKPOINTS):
         raise UsageError(
             f"{folder} holds a finished run without checkpoints, so there is nothing to resume from; --overwrite"
             " trains it anew"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ssl_hub.zoo import RECIPES
@@ -21,6 +21,7 @@ _IMAGES_ELSEWHERE = frozenset(
 )  # fmt: skip
 _GREY = ("1", "L", "LA", "I", "F", "I;16", "I;16B", "I;16L")
 _FEWEST_STEPS = 4_000  # of a run that is to learn something
+_FEWEST_IMAGES = 8  # that four batches of two are made of
 _SMALL_DATA = 100_000  # images below which a small backbone and smaller views do
 
 
@@ -51,6 +52,9 @@ def _opened(survey: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
+    train = survey["splits"].get("train", {})
+    if not survey["stream"] and train.get("images", _FEWEST_IMAGES) < _FEWEST_IMAGES:
+        yield Finding(3, f"split 'train' has {counted(train['images'])}", f"training takes {_FEWEST_IMAGES} or more")
     for split, known in survey["splits"].items():
         if "error" in known:
             yield Finding(3, f"split {split!r} cannot be opened: {known['error']}")
@@ -196,6 +200,11 @@ class Plan:
     settings: dict[str, str]
     reasons: tuple[str, ...]
 
+    def with_columns(self, columns: Mapping[str, str | None]) -> Plan:
+        """The same plan for data of which these columns were named."""
+        named = {f"data.{key}": value for key, value in columns.items() if value is not None}
+        return replace(self, settings=named | self.settings)
+
     def command(self, data: str) -> str:
         shown = f"'{data}'" if re.search(r"[^\w./@:-]", data) else data
         words = [f"{key}='{value}'" if "," in value else f"{key}={value}" for key, value in self.settings.items()]
@@ -206,11 +215,16 @@ class Plan:
 
 
 def plan(survey: Mapping[str, Any]) -> Plan | None:
-    """The recipe, sizes and numbers that suit this many images of this size; None where none could be looked at."""
+    """The recipe, sizes and numbers that suit this many images of this size.
+
+    None where none could be looked at, where there are fewer than eight, and where ``train`` cannot be opened.
+    """
     splits = dict(_opened(survey))
+    if "train" in survey["splits"] and "train" not in splits:
+        return None  # another split would be trained on in its place
     known = splits.get("train") or next(iter(splits.values()))
     seen, images = known["looked_at"], known["images"]
-    if "shorter" not in seen:
+    if "shorter" not in seen or (images is not None and images < _FEWEST_IMAGES):
         return None
     own = [name for name in RECIPES.names("directpred-*") if RECIPES[name].data.name == survey["data"]]
     if own:

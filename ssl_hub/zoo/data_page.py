@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ssl_hub.zoo.advice import Finding, Plan, findings, plan
+from ssl_hub.zoo.advice import Finding, Plan, findings
 
 _HARM = ("note", "look", "warning", "wrong")
 _ENDINGS = 4  # named of a split
 
 
-def page(survey: Mapping[str, Any], given: str) -> str:
-    """``given`` is what the user called the data, for the command."""
-    lines = [*_head(survey), *_splits(survey), *_images(survey), *_found(findings(survey)), *_plan(plan(survey), given)]
+def page(survey: Mapping[str, Any], given: str, advised: Plan | None) -> str:
+    """``given`` is what the user called the data, for the command of the plan that is advised."""
+    lines = [*_head(survey), *_splits(survey), *_images(survey), *_found(findings(survey)), *_plan(advised, given)]
     return "\n".join(lines)
 
 

@@ -83,6 +83,7 @@ def test_test_runner_is_no_launcher():
         ({"WORLD_SIZE": "x"}, "WORLD_SIZE='x', expected a number"),
         ({"WORLD_SIZE": ""}, "WORLD_SIZE='', expected a number"),
         ({"RANK": "-1"}, "RANK='-1', expected a number"),
+        ({"RANK": "3", "WORLD_SIZE": "2"}, "RANK=3 and WORLD_SIZE=2; ranks count from 0"),
         ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "and no MASTER_PORT"),
     ],
 )

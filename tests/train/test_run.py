@@ -13,7 +13,7 @@ from accelerate import Accelerator
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model.metrics import METRICS, Metrics, read_metrics
-from ssl_hub.model.release import CONFIG, RECIPE, write_recipe
+from ssl_hub.model.release import CONFIG, MODEL, RECIPE, write_recipe
 from ssl_hub.tables.runs import find_runs
 from ssl_hub.train import run
 from ssl_hub.train.lock import LOCK
@@ -245,6 +245,18 @@ def test_a_run_is_resumed_by_the_command_that_wrote_it(tmp_path):
     write_recipe(trained, None, {"imported_from": "x"})
     with pytest.raises(UsageError, match="holds a model that no run of ours trained"):
         run.claim(trained, **AGAIN)
+
+
+def test_a_finished_run_of_another_command_is_not_taken_for_ones_own(tmp_path):
+    tuned = started(tmp_path / "b", finetuned_from="a", finished="2026-01-01")
+    for name in (CONFIG, MODEL):
+        (tuned / name).touch()
+    assert run.is_finished(tuned)
+    run.claim(tuned, resume="auto", overwrite=False, command="finetune")  # without a checkpoint: there is none to need
+    with pytest.raises(UsageError, match="holds a run of `ssl-hub finetune`; that command resumes it"):
+        run.claim(tuned, resume="auto", overwrite=False)
+    (tuned / MODEL).unlink()
+    assert not run.is_finished(tuned)
 
 
 def test_a_name_that_no_folder_can_have_is_refused(tmp_path):

@@ -75,7 +75,7 @@ def test_values_that_are_refused_are_given_a_range(tmp_path: Path) -> None:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    for number in range(4):
+    for number in range(8):
         Image.fromarray(rng.normal(0, 100, (32, 32)).astype(np.float32)).save(tmp_path / f"{number}.tif")
     found = survey(str(tmp_path))
     said = findings(found)[0]
@@ -136,3 +136,27 @@ def test_what_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureF
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.startswith(f"error: no images in {tmp_path} (1 .txt (a.txt)); expected")
     assert captured.err.count("\n") == 1
+
+
+def test_columns_that_were_named_are_in_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tar(tmp_path / "train-0.tar", {f"{i}.{end}": png(i) for i in range(16) for end in ("jpg", "seg.png")})
+    assert main(["data", str(tmp_path), "--image-column", "jpg"]) == 0
+    assert "data.image_column=jpg" in capsys.readouterr().out
+
+
+def test_another_split_is_never_advised_in_the_place_of_train(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "test" / "a", 9)
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    (tmp_path / "train" / "a" / "0.png").symlink_to(tmp_path / "nowhere.png")
+    assert main(["data", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert "ssl-hub train" not in captured.out and "cannot be opened" in captured.out
+    assert captured.err.count("\n") == 1 and "cannot be trained on as it is" in captured.err
+
+
+def test_too_few_images_are_said(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "a", 7)
+    found = survey(str(tmp_path))
+    assert plan(found) is None and findings(found)[0][:2] == (3, "split 'train' has 7 images")

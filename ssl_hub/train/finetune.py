@@ -44,7 +44,7 @@ from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetuned import config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
-from ssl_hub.train.together import agreed, on_main
+from ssl_hub.train.together import agreed, on_main, same_buffers
 from ssl_hub.zoo import RECIPES
 
 
@@ -151,6 +151,7 @@ def _finetuned(
             _train(trainer, crops, folder, accelerator, _losses(state, accelerator), show_progress=show_progress)
 
         work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
+        same_buffers(trainer.network, accelerator)
         results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
         on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results))
     return folder, results

@@ -22,7 +22,7 @@ from ssl_hub.evaluate.measurement import listed
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import Result, append_results
-from ssl_hub.train.together import on_main
+from ssl_hub.train.together import on_main, same_buffers
 
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
 PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end
@@ -72,6 +72,7 @@ class KNNMonitor:
         """Top-1 in percent, or None without labels. Collective over processes."""
         if self._pair is None:
             return None
+        same_buffers(backbone, accelerator)
         transform, workers = transform_for(self._recipe), self._recipe.runtime.workers
         bank, queries = (
             extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in self._pair
@@ -113,6 +114,7 @@ def _probed(
     *,
     collapsed: bool,
 ) -> list[Result]:
+    same_buffers(backbone, accelerator)
     transform, workers = transform_for(recipe), recipe.runtime.workers
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
     results: list[Result] = []

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
+from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ssl_hub.errors import UsageError
@@ -43,6 +44,18 @@ def agreed(accelerator: Accelerator, flags: Sequence[bool]) -> list[bool]:
         return list(flags)
     total = accelerator.reduce(torch.tensor(flags, dtype=torch.float32, device=accelerator.device), reduction="sum")
     return [value > 0 for value in total.tolist()]
+
+
+@torch.no_grad()
+def same_buffers(model: nn.Module, accelerator: Accelerator) -> None:
+    """Give all processes the main one's buffers, as they are saved. Collective.
+
+    BN that is not synchronised gathers statistics of its own on each process, until the next step's forward pass: what
+    processes measure together before that would be several models.
+    """
+    if accelerator.num_processes > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
 
 
 def on_main(accelerator: Accelerator, act: Callable[[], object]) -> None:

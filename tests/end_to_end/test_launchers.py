@@ -77,6 +77,9 @@ def test_two_processes_train_one_model(recipe, tmp_path):
     assert done.stderr.count("done: ") == 1
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert len(results) == 4
+    # Each process has measured its share of the images with the statistics of BN that are released, not with its own.
+    again = ssl_hub.knn(tmp_path / "run", k=5)
+    assert [result.value for result in again] == [r["value"] for r in results if r["protocol"] == "knn"]
     assert ssl_hub.load(tmp_path / "run")(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 
 

@@ -14,9 +14,9 @@ from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
+from ssl_hub.stopping import Interrupted, StopSignal
 from ssl_hub.train import checkpoint, loop, prepare, run
 from ssl_hub.train.given import Change, changed, refuse
-from ssl_hub.train.together import Interrupted, StopSignal
 
 QUICK = {
     "train.max_steps": 6, "train.batch_size": 8, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1,

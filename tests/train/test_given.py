@@ -221,7 +221,7 @@ def test_one_command_starts_goes_on_and_is_finished(photos, tmp_path, monkeypatc
 def test_a_run_that_was_killed_while_it_was_measured_is_not_finished(photos, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(loop, "measure", lambda *_a, **_o: (_ for _ in ()).throw(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Interrupted):
             train(photos, tmp_path / "r", resume="auto")
     assert (tmp_path / "r" / "model.safetensors").exists() and not run.is_finished(tmp_path / "r")
     train(photos, tmp_path / "r", resume="auto")

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 import torch
 from accelerate import Accelerator
-from accelerate.utils import GradientAccumulationPlugin
+from accelerate.utils import GradientAccumulationPlugin, InitProcessGroupKwargs
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import register_rendezvous_handler
 
 from ssl_hub.errors import UsageError
 from ssl_hub.stopping import end_with_parent
@@ -74,11 +76,37 @@ def open_accelerator(tracker: str | None = None, folder: Path | None = None) -> 
             log_with=tracker,
             project_dir=folder,
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+            kwargs_handlers=[InitProcessGroupKwargs(init_method=f"{THIS_START}://")] if started > 1 else None,
         )
-    except (ValueError, ImportError, NotImplementedError) as error:
-        raise UsageError(f"accelerate cannot do what it is configured for: {str(error).splitlines()[0]}") from error
+    except NotImplementedError as error:  # a RuntimeError too
+        raise _unable(error) from error
+    except RuntimeError as error:
+        if started == 1:
+            raise
+        raise UsageError(f"the {started} processes did not find each other: {str(error).splitlines()[0]}") from error
+    except (ValueError, ImportError) as error:
+        raise _unable(error) from error
     check_accelerator(accelerator, started=started)
     return accelerator
+
+
+def _unable(error: Exception) -> UsageError:
+    return UsageError(f"accelerate cannot do what it is configured for: {str(error).splitlines()[0]}")
+
+
+def _meet(url: str, **options: Any) -> Iterator[tuple[Store, int, int]]:
+    """torch's rendezvous by the environment, at which a process finds those that were started with it.
+
+    torchrun (torch 2.14) may keep its store when it starts processes again; under one name for all starts, one that is
+    early finds the address of a process of the start before, and waits for it in vain.
+    """
+    start = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    for store, rank, world in rendezvous(url.replace(THIS_START, "env", 1), **options):
+        yield PrefixStore(f"start {start}", store), rank, world
+
+
+THIS_START = "ssl-hub-start"
+register_rendezvous_handler(THIS_START, _meet)
 
 
 def end_with(launcher: Launcher | None) -> None:

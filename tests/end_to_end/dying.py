@@ -1,10 +1,11 @@
-"""``recipes/train.py`` whose last rank dies once, at the step that ``DIES_AT`` says.
+"""``recipes/train.py`` whose last rank dies once, at the step that ``DIES_AT`` says, and is late when it starts again.
 
 torchrun --max-restarts 2 --nproc_per_node 2 tests/end_to_end/dying.py RECIPE ...
 """
 
 import os
 import signal
+import time
 
 from ssl_hub.cli import main
 from ssl_hub.train.step import Trainer
@@ -22,4 +23,6 @@ def advance_or_die(trainer, micro_batches):
 
 if __name__ == "__main__":
     Trainer.advance = advance_or_die
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" and os.environ["RANK"] != "0":
+        time.sleep(12)  # the others must not find the one before
     raise SystemExit(main(launcher="train"))

@@ -99,7 +99,7 @@ def remove_all(node):
     [
         (remove_some, "40 images on rank 0, 32 images on rank 1; give every node the same copy"),
         (rename_one, "40 images on rank 0, 40 images on rank 1, and not the same ones"),
-        (remove_all, "no images in"),
+        pytest.param(remove_all, "no images in", marks=pytest.mark.slow),
     ],
 )
 def test_copies_that_differ_are_refused_on_both(copies, harm, said):

@@ -191,7 +191,9 @@ def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)], ids=["term", "kill"]
+)
 def test_training_does_not_outlive_its_launcher(number, tmp_path):
     launcher = started(ACCELERATE, tmp_path / "run")
     (trainer,) = psutil.Process(launcher.pid).children()
@@ -203,7 +205,9 @@ def test_training_does_not_outlive_its_launcher(number, tmp_path):
     assert any(step in path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL], ids=["term", "kill"]
+)
 def test_stopped_run_resumes_to_the_same_bytes(number, tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     assert launch([sys.executable], "directpred-digits", *RESUMED, "--output", str(straight)).returncode == 0

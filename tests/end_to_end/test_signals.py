@@ -193,6 +193,7 @@ def test_training_on_a_stream_that_is_signalled_saves(tmp_path):
     assert "stopped by a signal at step" in said and "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_stopped_runs_end_as_the_run_that_nobody_touched():
     benchmark = str(ROOT / "benchmarks" / "term_resume.py")
     command = [sys.executable, benchmark, "--signals", "2", "--processes", "1"]

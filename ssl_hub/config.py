@@ -158,6 +158,9 @@ class Runtime:
     tracker: Literal["tensorboard", "wandb", "trackio"] | None = None  # beside metrics.jsonl
     knn_every_epochs: int = 5
     knn_k: int = 20
+    monitor_data: str | None = None  # labelled images of your own to measure on instead of the recipe's: name or path
+    monitor_split: str = "train"  # of those; both neighbours and queries come from it, in folds
+    monitor_label_column: str | None = None
     on_collapse: Literal["warn", "stop"] = "warn"
     checkpoint_every_epochs: int = 1
     checkpoint_minutes: float | None = None  # also save when this much time has passed

@@ -173,6 +173,9 @@ FREE = (
     "data.test_split",
     "data.image_column",
     "data.label_column",
+    "runtime.monitor_data",
+    "runtime.monitor_split",
+    "runtime.monitor_label_column",
 )
 """Settings of a recipe that are any text: whether it names something shows where it is looked up."""
 

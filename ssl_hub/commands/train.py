@@ -10,6 +10,8 @@ from ssl_hub.commands import RESUME, Subparsers, add_resume
 from ssl_hub.processes import speaks
 from ssl_hub.zoo import DEMO
 
+FLAGS = ("checkpoint_minutes", "on_collapse", "monitor_data", "tracker")  # settings of ``runtime``
+
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("train", help="train on one process; for more: accelerate launch recipes/train.py")
@@ -23,6 +25,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
     parser.add_argument("--checkpoint-minutes", type=float, metavar="M", help="also save every M minutes")
     parser.add_argument("--on-collapse", choices=["warn", "stop"], help="when features collapse (default: warn)")
+    parser.add_argument("--monitor-data", metavar="LABELLED", help="labelled images to measure on while it trains")
     parser.add_argument("--tracker", choices=["tensorboard", "wandb", "trackio"], help="log there too")
     parser.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="a setting that may differ on resume"
@@ -40,7 +43,7 @@ def _train(arguments: Namespace) -> None:
         name = DEMO
         if speaks():
             print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
-    flags = {f"runtime.{name}": getattr(arguments, name) for name in ("checkpoint_minutes", "on_collapse", "tracker")}
+    flags = {f"runtime.{name}": getattr(arguments, name) for name in FLAGS}
     pretrain(
         name,
         data=arguments.data,

@@ -32,6 +32,15 @@ def stratified_holdout(
     return np.flatnonzero(~is_held), np.flatnonzero(is_held)
 
 
+def stratified_folds(labels: NDArray[np.int64], folds: int, seed: int) -> NDArray[np.int64]:
+    """The fold, 0 to ``folds`` - 1, of each row: every class, and all rows together, spread as evenly as can be."""
+    generator = np.random.default_rng(seed)
+    dealt = np.lexsort((generator.random(len(labels)), labels))  # by class, in random order within
+    found = np.empty(len(labels), np.int64)
+    found[dealt] = np.arange(len(labels)) % folds
+    return found
+
+
 def is_better(one: tuple[float, float], other: tuple[float, float]) -> bool:
     """Whether an (accuracy, cross entropy) is better than another: by accuracy, then by a lower cross entropy.
 

@@ -24,6 +24,7 @@ from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.protocols import Cached, get_protocol
+from ssl_hub.evaluate.snapshot import find_snapshot
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
@@ -67,14 +68,16 @@ class Subject(NamedTuple):
     recipe: Recipe | None  # what trained it, for a release that says so
     collapsed: bool = False  # whether its features had, when it was trained
     config: dict[str, Any] | None = None  # config.json of a release
+    step: int | None = None  # of a run's checkpoint, which no results are kept for
 
 
 def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
     """Find a model to evaluate.
 
     Args:
-        model: a run folder or release name; ``timm:NAME`` for that architecture at random initialisation, or
-            ``timm:NAME@TAG`` for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
+        model: a run folder or release name, ``RUN@STEP`` for a run's checkpoint of that step (one that is not finished
+            stands at its newest); ``timm:NAME`` for that architecture at random initialisation, or ``timm:NAME@TAG``
+            for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
             ``init:FOLDER`` for a run's; ``pixels`` for the images themselves; or a timm model.
         image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
         seed: draws the random initialisation.
@@ -108,6 +111,11 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         return Subject(made, eval_transform(made), None, None)
     if image_size is not None:
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
+    if (snapshot := find_snapshot(name)) is not None:
+        recipe, views = snapshot.recipe, snapshot.recipe.views
+        backbone, collapsed = snapshot.backbone()
+        transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
+        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step)
     folder = store.resolve(name)
     loaded = store.load(folder)
     config = read_config(folder)
@@ -209,7 +217,8 @@ def linear_probe(
 
 
 def _marked(results: list[Result], subject: Subject) -> list[Result]:
-    return [replace(result, collapsed=subject.collapsed) for result in results]
+    settings = {} if subject.step is None else {"step": subject.step}
+    return [replace(r, collapsed=subject.collapsed, settings=r.settings | settings) for r in results]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,4 +281,7 @@ def _work(subject: Subject, extraction: Extraction, accelerator: Accelerator | N
     usual = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     device = usual if accelerator is None else accelerator.device
     subject.model.to(device)
-    return Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
+    work = Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
+    if subject.step is not None and work.rank == 0:
+        work.say(f"measured at step {subject.step}, by a checkpoint: the results are not kept in the run")
+    return work

@@ -20,10 +20,12 @@ Value = str | Callable[[Reading], float | None]
 
 
 def training(story: Story) -> Markup:
-    """Loss, learning rate, momentum of the target and kNN accuracy."""
+    """Loss, learning rate, momentum of the target, kNN accuracy and, where it was measured, that of the quick probe."""
+    probed = any("probe_top1" in reading for record in story.records for reading in record.readings)
     return _grid(
         _chart(story, "Loss", "loss"),
         _chart(story, "kNN accuracy, top-1", "knn_top1", unit="%", dots=True),
+        *([_chart(story, "Linear probe while training, top-1", "probe_top1", unit="%", dots=True)] if probed else []),
         _chart(story, "Learning rate", "lr"),
         _chart(story, "Momentum of the target", "momentum", absent="the target is no moving average"),
     )

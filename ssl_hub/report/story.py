@@ -55,8 +55,6 @@ class Story:
         return found
 
     def _gather(self, record: Record) -> Evidence:
-        if not (record.folder / "config.json").is_file():
-            raise Missing("the run has no weights yet: they are written when training ends")
         subject = open_model(record.folder)
         own = record.recipe.data if record.recipe is not None else None
         train, test = (own.train_split, own.test_split) if own is not None else ("train", "test")

@@ -25,9 +25,12 @@ BARS = "▁▂▃▄▅▆▇█"
 CURVES = (
     ("loss", "loss", "{:.4f}"),
     ("knn_top1", "kNN", "{:.1f} %"),
+    ("probe_top1", "probe", "{:.1f} %"),
     ("feature_std", "feature std", "{:.4f}"),
     ("effective_rank", "eff. rank", "{:.2f}"),
 )
+
+OPTIONAL = ("probe_top1",)  # that only runs with --monitor-data have
 
 
 def watch(run: str | Path, *, refresh_seconds: float = 1.0, console: Console | None = None) -> None:
@@ -97,6 +100,8 @@ def panel(sight: Sight, *, width: int) -> RenderableType:
     curves = Table.grid(padding=(0, 2))
     for key, title, form in CURVES:
         values = [v for reading in record.readings if (v := finite(reading.get(key))) is not None]
+        if key in OPTIONAL and not values:
+            continue
         line = Text(sparkline(values, max(width - 50, 10)), "cyan")
         last = Text(form.format(values[-1]) if values else ABSENT, justify="right")
         span = f"{form.format(min(values))} to {form.format(max(values))}" if values else ""

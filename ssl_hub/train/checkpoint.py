@@ -1,9 +1,7 @@
-"""Resumable states: written atomically, pruned, found by number, and read without executing anything."""
+"""Resumable states: written atomically, pruned, and put back into a trainer. What reads them is the model's."""
 
 from __future__ import annotations
 
-import pickle
-import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,22 +11,16 @@ from accelerate.utils import gather_object
 
 from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.model.checkpoints import FORMAT, without
+from ssl_hub.model.checkpoints import existing as existing
+from ssl_hub.model.checkpoints import load as load
 from ssl_hub.train.together import on_main
-
-FORMAT = 1
-_NAME = re.compile(r"step-(\d+)(-kept)?\.pt")
 
 
 class Resumable(Protocol):
     """What a checkpoint is the state of."""
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-def existing(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first by number."""
-    found = [(int(match[1]), path) for path in folder.glob("step-*.pt") if (match := _NAME.fullmatch(path.name))]
-    return [path for _, path in sorted(found)]
 
 
 def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int, permanent: bool = False) -> None:
@@ -57,22 +49,6 @@ def _write(whole: dict[str, Any], path: Path) -> None:
         raise OSError(str(error).splitlines()[0]) from error
 
 
-def load(path: Path) -> dict[str, Any]:
-    """A state written by :func:`save`, on the CPU. No pickled code is ever run: tensors and plain values only.
-
-    Raises UsageError where the file is damaged or something else.
-    """
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    # What torch makes of a file that is cut off, empty or of another kind is any of these.
-    except (RuntimeError, OSError, EOFError, LookupError, ValueError, TypeError, pickle.UnpicklingError) as error:
-        reason = (str(error).splitlines() or [""])[0][:160] or type(error).__name__
-        raise UsageError(f"cannot read the checkpoint {path} ({reason}); {_without(path)}") from None
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise UsageError(f"{path} is not a checkpoint of this version (format {FORMAT}); {_without(path)}")
-    return state
-
-
 def restore(folder: Path, trainer: Resumable, accelerator: Accelerator) -> dict[str, Any] | None:
     """Put a trainer, and this process's random state, where the newest checkpoint in ``folder`` left them.
 
@@ -91,14 +67,8 @@ def restore(folder: Path, trainer: Resumable, accelerator: Accelerator) -> dict[
             set_random_state(state["random"][accelerator.process_index], accelerator.device)
     except (RuntimeError, LookupError, ValueError, TypeError, AttributeError) as error:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0][:160]
-        raise UsageError(f"the checkpoint {path} is not of this run ({reason}); {_without(path)}") from None
+        raise UsageError(f"the checkpoint {path} is not of this run ({reason}); {without(path)}") from None
     return state
-
-
-def _without(path: Path) -> str:
-    """What can be done without this checkpoint, in words."""
-    others = [other for other in existing(path.parent) if other != path]
-    return f"delete it to go on from {others[-1].name}" if others else "no other is there: --overwrite starts again"
 
 
 def random_state(device: torch.device) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ssl_hub.data.loaders import Loader
 from ssl_hub.errors import UsageError
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.monitor import Monitor
+from ssl_hub.train.outcome import AccuracyMonitor
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.stopwatch import Stopwatch
 
@@ -29,6 +30,7 @@ class Job:
     loader: Loader
     trainer: Trainer
     monitor: Monitor
+    accuracy: AccuracyMonitor
     facts: dict[str, Any]
     resumed: bool
     waiting: Stopwatch = field(default_factory=Stopwatch)  # for data

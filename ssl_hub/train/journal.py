@@ -9,7 +9,6 @@ from ssl_hub.model.metrics import Metrics
 from ssl_hub.train.console import Console
 from ssl_hub.train.job import Job
 from ssl_hub.train.monitor import spectrum
-from ssl_hub.train.outcome import KNNMonitor
 from ssl_hub.train.step import Report
 
 
@@ -19,7 +18,6 @@ class Journal:
     def __init__(self, job: Job) -> None:
         trainer, main = job.trainer, job.accelerator.is_main_process
         self._job = job
-        self._knn = KNNMonitor(job.recipe)
         self._monitor = job.monitor
         self._metrics = Metrics(job.folder, from_step=trainer.step, from_batch=trainer.position) if main else None
         self.console = Console(
@@ -45,14 +43,13 @@ class Journal:
             if epoch_ends:
                 reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
                 due = job.done or job.epoch_is(runtime.knn_every_epochs)
-                accuracy = self._knn.measure(job.trainer.siamese.encoder.backbone, job.accelerator) if due else None
-                if accuracy is not None:
-                    reading["knn_top1"] = accuracy
-                    reading["knn_seconds"] = time.perf_counter() - self._read_at
+                reached: dict[str, float] = {}
+                if due:
+                    reached = self._job.accuracy.measure(job.trainer.siamese.encoder.backbone, job.accelerator)
+                if reached:
+                    reading |= {**reached, "knn_seconds": time.perf_counter() - self._read_at}
                     self._read_at = time.perf_counter()
-                split = job.recipe.data.test_split
-                knn = "" if accuracy is None else f"kNN {accuracy:.1f} % ({split} split)"
-                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, knn)
+                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, self._in_words(reached))
             if self._metrics is not None:
                 self._metrics.write(reading)
             scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k not in ("step", "batch")}
@@ -88,6 +85,15 @@ class Journal:
             )
         return reading
 
+    def _in_words(self, reached: dict[str, float]) -> str:
+        """``kNN 61.2 % (57.1 to 65.1), probe 64.0 % (59.9 to 67.9)``, and of what; nothing where none was measured."""
+        told = [
+            f"{words} {reached[f'{name}_top1']:.1f} % ({reached[f'{name}_low']:.1f} to {reached[f'{name}_high']:.1f})"
+            for name, words in (("knn", "kNN"), ("probe", "probe"))
+            if f"{name}_top1" in reached
+        ]
+        return f"{', '.join(told)}, {self._job.accuracy.name}" if told else ""
+
     def _announce(self) -> None:
         job, facts = self._job, self._job.facts
         recipe, batch = job.recipe, facts["batch_size"]
@@ -107,8 +113,11 @@ class Journal:
             f"  spread  feature std of the projections x sqrt(width): near 1 is healthy, near 0 collapsed\n"
             f"  run     {job.folder}"
         )
-        if self._knn.unmeasurable is not None and not recipe.data.stream:
-            self.console.say(f"warning: accuracy will not be measured: {self._knn.unmeasurable}")
+        unmeasurable = self._job.accuracy.unmeasurable
+        if unmeasurable is not None and not recipe.data.stream:
+            self.console.say(
+                f"warning: accuracy will not be measured: {unmeasurable}; --monitor-data takes labelled images"
+            )
         seen = facts["images_at_once"]
         if seen is not None and seen != batch["total"]:
             self.console.say(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from accelerate import Accelerator
@@ -16,6 +17,7 @@ from ssl_hub.data.sources import Source, open_part
 from ssl_hub.data.views import EvalTransform, eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
+from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import listed
@@ -52,13 +54,26 @@ def readable(source: Source, data: Data) -> Source:
     return without_bad(source, data.max_bad_images) if data.on_bad_image == "skip" else source
 
 
+class AccuracyMonitor(Protocol):
+    """How well features tell classes apart while they are trained."""
+
+    name: str  # of what it is measured on, for people
+    unmeasurable: str | None  # why the data can measure no backbone, where it cannot
+
+    def measure(self, backbone: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """``knn_top1`` in percent with its 95 % interval, ``knn_low`` and ``knn_high``, maybe more; empty where nothing
+        can be measured, and maybe on other processes than the main one. Collective."""
+        ...
+
+
 class KNNMonitor:
     """kNN accuracy of the backbone on the recipe's own data, on at most 20,000 bank images and 5,000 queries."""
 
     def __init__(self, recipe: Recipe) -> None:
+        self.name = f"{recipe.data.test_split} split"  # of the queries
         self._recipe = recipe
         self._pair: tuple[Source, Source] | None = None
-        self.unmeasurable: str | None = None  # why the data can measure no backbone, where it cannot
+        self.unmeasurable: str | None = None
         try:
             train, test = labelled_pair(recipe)
         except UsageError as error:
@@ -68,16 +83,17 @@ class KNNMonitor:
             bank, queries = thinned(train, BANK), thinned(test, QUERIES)
             self._pair = decoded(readable(bank, recipe.data)), decoded(readable(queries, recipe.data))
 
-    def measure(self, backbone: nn.Module, accelerator: Accelerator) -> float | None:
-        """Top-1 in percent, or None without labels. Collective over processes."""
+    def measure(self, backbone: nn.Module, accelerator: Accelerator) -> dict[str, float]:
         if self._pair is None:
-            return None
+            return {}
         same_buffers(backbone, accelerator)
         transform, workers = transform_for(self._recipe), self._recipe.runtime.workers
         bank, queries = (
             extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in self._pair
         )
-        return knn(bank, queries, k=self._recipe.runtime.knn_k)[0].value
+        top1 = knn(bank, queries, k=self._recipe.runtime.knn_k)[0].value
+        low, high = wilson(top1, len(queries))
+        return {"knn_top1": top1, "knn_low": low, "knn_high": high}
 
 
 def thinned(source: Source, limit: int) -> Source:

@@ -34,6 +34,7 @@ from ssl_hub.train import checkpoint, run
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
 from ssl_hub.train.given import changed as changed_facts
 from ssl_hub.train.job import Job
+from ssl_hub.train.label_monitor import accuracy_monitor
 from ssl_hub.train.launch import (
     Launcher,
     check_micro_batch,
@@ -93,6 +94,7 @@ def _prepared(
     if finished:
         raise run.Finished
     loader, images, fingerprint = _open_loader(recipe, accelerator)
+    accuracy = accuracy_monitor(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator)
     now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
     changed += changed_facts(before, now)
@@ -108,6 +110,7 @@ def _prepared(
         "learning_rate": {"value": trainer.lr, "factors": _scaled_lr(recipe, loader, accelerator)[1]},
         "steps": trainer.total_steps,
         **now,
+        "measured_on": None if accuracy.unmeasurable else accuracy.name,
         "resident": loader.resident,
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
@@ -119,7 +122,7 @@ def _prepared(
         run.JOB: job,
         "warning": missing_processes(launcher, accelerator.num_processes),
     }
-    ready = Job(recipe, folder, accelerator, loader, trainer, Monitor(), facts, bool(resume))
+    ready = Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, bool(resume))
     accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
     with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
         if resume:

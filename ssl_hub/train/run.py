@@ -18,12 +18,12 @@ from accelerate import Accelerator
 from ssl_hub.atomic import is_leftover, sweep
 from ssl_hub.errors import UsageError
 from ssl_hub.model import files
+from ssl_hub.model.checkpoints import CHECKPOINTS as CHECKPOINTS
 from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.together import Alike, on_main
 
-CHECKPOINTS = "checkpoints"
 FINISHED, JOB = "finished", "job"  # facts: when a run was, and what started it
 Command = Literal["train", "finetune"]  # that writes a run
 Resume = bool | Literal["auto"]

@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ssl_hub.evaluate.holdout import is_better, stratified_holdout
+from ssl_hub.evaluate.holdout import is_better, stratified_folds, stratified_holdout
+from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.protocols import PROTOCOLS
 
 
@@ -55,3 +58,22 @@ def test_the_seed_decides():
 )
 def test_what_is_better_is_so_beyond_rounding(one, other, better):
     assert is_better(one, other) is better
+
+
+@given(st.lists(st.integers(0, 4), min_size=5, max_size=60), st.integers(2, 6), st.integers(0, 3))
+def test_folds_spread_every_class_and_all_rows_evenly(labels, folds, seed):
+    y = np.array(labels)
+    fold = stratified_folds(y, folds, seed)
+    for part in (fold, *(fold[y == label] for label in set(labels))):
+        counts = np.bincount(part, minlength=folds)
+        assert counts.max() - counts.min() <= 1
+    assert (fold == stratified_folds(y, folds, seed)).all()
+
+
+@pytest.mark.parametrize(("right", "of"), [(0, 10), (10, 10), (7, 12), (350, 500)])
+def test_wilson_interval_is_where_the_score_test_accepts(right, of):
+    low, high = wilson(100 * right / of, of)
+    for edge in (low / 100, high / 100):
+        if 0 < edge < 1:  # |p - edge| is 1.96 standard errors as they would be at the edge
+            assert abs(right / of - edge) == pytest.approx(1.959964 * (edge * (1 - edge) / of) ** 0.5, rel=1e-6)
+    assert 0 <= low <= 100 * right / of <= high <= 100

@@ -1,0 +1,120 @@
+"""How well a run's features tell a user's own labels apart, while it trains: few labels, and no test split touched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from accelerate import Accelerator
+from numpy.typing import NDArray
+from torch import nn
+
+from ssl_hub.config import Recipe
+from ssl_hub.data.images import decoded
+from ssl_hub.data.sources import Source, open_source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.evaluate.features import Features, extract
+from ssl_hub.evaluate.holdout import stratified_folds
+from ssl_hub.evaluate.intervals import wilson
+from ssl_hub.evaluate.knn import knn
+from ssl_hub.evaluate.linear import linear_probe
+from ssl_hub.evaluate.protocols import Cached
+from ssl_hub.model.results import Result
+from ssl_hub.train.outcome import AccuracyMonitor, KNNMonitor, thinned, transform_for
+from ssl_hub.train.together import on_main, same_buffers
+
+FOLDS = 5
+IMAGES = 5_000  # at most, evenly spaced over the split
+QUICK = Cached(strengths=(1.0, 0.1, 0.01), holdout=0.2)
+
+
+def accuracy_monitor(recipe: Recipe, accelerator: Accelerator) -> AccuracyMonitor:
+    """On the labels that the user gives, else on the recipe's own data."""
+    return KNNMonitor(recipe) if recipe.runtime.monitor_data is None else LabelMonitor(recipe, accelerator)
+
+
+class LabelMonitor:
+    """kNN and a quick linear probe on labelled images that the recipe need not know, by cross-validation in five folds.
+
+    Each image is classified once, by the labels of the other four folds, so a few hundred labels are enough and no
+    image speaks for itself. Raises UsageError, before training, where the data cannot be measured on.
+    """
+
+    unmeasurable: str | None = None
+
+    def __init__(self, recipe: Recipe, accelerator: Accelerator) -> None:
+        runtime = recipe.runtime
+        assert runtime.monitor_data is not None
+        data, column = runtime.monitor_data, runtime.monitor_label_column
+        source = everywhere(
+            accelerator,
+            lambda: _labelled(
+                open_source(data, runtime.monitor_split, label_column=column, value_range=recipe.data.range)
+            ),
+        )
+        same_data(accelerator, source)
+        self._source = decoded(source)
+        self._recipe = recipe
+        self.name = f"{len(source)} labelled images of {source.name} ({source.split}), {FOLDS} folds"
+
+    def measure(self, backbone: nn.Module, accelerator: Accelerator) -> dict[str, float]:
+        """Top-1 in percent of both, each with its 95 % interval over the images; nothing but on the main process.
+
+        Collective over processes.
+        """
+        same_buffers(backbone, accelerator)
+        transform, runtime = transform_for(self._recipe), self._recipe.runtime
+        features = extract(backbone, self._source, transform, workers=runtime.workers, accelerator=accelerator)
+        found: dict[str, float] = {}
+        on_main(accelerator, lambda: found.update(cross_validated(features, k=runtime.knn_k)))
+        return found
+
+
+def cross_validated(features: Features, *, k: int, folds: int = FOLDS, seed: int = 0) -> dict[str, float]:
+    """``knn_top1``, ``knn_low``, ``knn_high`` and the same of ``probe``, in percent, over all rows of labelled
+    features."""
+    assert features.classes is not None
+    present, y = np.unique(features.y, return_inverse=True)  # a class without images is no class to be missed
+    features = replace(features, y=y, classes=tuple(features.classes[place] for place in present))
+    fold_of = stratified_folds(y, folds, seed)
+    right = {"knn": 0.0, "probe": 0.0}
+    for fold in range(folds):
+        bank, queries = _rows(features, fold_of != fold), _rows(features, fold_of == fold)
+        right["knn"] += _count(knn(bank, queries, k=k), len(queries))
+        right["probe"] += _count(linear_probe(bank, queries, QUICK, seed=seed)[1], len(queries))
+    found: dict[str, float] = {}
+    for name, count in right.items():
+        percent = 100 * count / len(features)
+        low, high = wilson(percent, len(features))
+        found |= {f"{name}_top1": percent, f"{name}_low": low, f"{name}_high": high}
+    return found
+
+
+def _count(results: list[Result], images: int) -> int:
+    return round(results[0].value / 100 * images)
+
+
+def _rows(features: Features, chosen: NDArray[np.bool_]) -> Features:
+    return replace(features, x=features.x[chosen], y=features.y[chosen])
+
+
+def _labelled(source: Source) -> Source:
+    """The images with a label, thinned; UsageError where folds of them say nothing."""
+    where = f"runtime.monitor_data {source.name} ({source.split})"
+    known = source
+    if source.labels is not None and (source.labels < 0).any():
+        known = source.subset(np.flatnonzero(source.labels >= 0))
+    known = thinned(known, IMAGES)
+    classes, counts = np.unique([] if known.labels is None else known.labels, return_counts=True)
+    if len(classes) < 2:
+        raise UsageError(
+            f"{where} shows {len(classes)} classes in its {len(source)} images, expected two or more: give data with"
+            " labels, such as a folder for each class"
+        )
+    if few := int((counts < FOLDS).sum()):
+        raise UsageError(
+            f"{few} of {len(classes)} classes of {where} have under {FOLDS} images, and measuring takes {FOLDS} folds;"
+            " add images to them, or take those classes away"
+        )
+    return known

@@ -41,7 +41,7 @@ ALLOWED = {
 }
 # Heavy or replaceable libraries have one home each.
 HOMES = {
-    "timm": {"model/backbones.py", "model/normalisation.py", "model/stages.py"},
+    "timm": {"model/backbones.py", "model/normalisation.py", "model/stages.py", "train/mixing.py"},
     "accelerate": {"train", "evaluate"},
     "huggingface_hub": {"hub"},
     "matplotlib": {"theory", "hub", "evaluate", "tables"},

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from ssl_hub.data.paths import shown
 
+NO_CLASSES = "column that names no classes"  # the reason for a column of labels that are none
+
 
 class Some(NamedTuple):
     """How many, and the first of them by name."""

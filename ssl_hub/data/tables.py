@@ -21,6 +21,7 @@ from ssl_hub.data.endings import TABLES
 from ssl_hub.data.file_splits import files_by_split
 from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
+from ssl_hub.data.passed_over import NO_CLASSES
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
@@ -55,7 +56,7 @@ class Table:
         if labels is None:
             unlabelled = Source(self.recorded, found, column)
             for name, kind in unusable_labels(rows.features).items():
-                unlabelled.passed_over.add("column that names no classes", f"{name}, {kind}")
+                unlabelled.passed_over.add(NO_CLASSES, f"{name}, {kind}")
             return unlabelled
         classes, indices = classes_and_labels(rows, labels)
         if found != "train" and "train" in self.splits:

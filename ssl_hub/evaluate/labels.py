@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ssl_hub.data.passed_over import NO_CLASSES
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 
@@ -19,12 +20,14 @@ class Labels(NamedTuple):
     name: str  # dataset/split
     y: NDArray[np.int64]
     classes: tuple[str, ...] | None
+    unusable: str | None = None  # a column that holds something else than classes, by name and type
 
 
 def labels_of(source: Source) -> Labels:
     """The labels of a source, all unknown where it has none."""
     y = np.full(len(source), UNLABELLED) if source.labels is None else source.labels
-    return Labels(f"{source.name}/{source.split}", y, source.classes)
+    column = source.passed_over.get(NO_CLASSES)
+    return Labels(f"{source.name}/{source.split}", y, source.classes, None if column is None else column.example)
 
 
 def check_labels(train: Labels, test: Labels) -> None:
@@ -32,10 +35,13 @@ def check_labels(train: Labels, test: Labels) -> None:
     for split in (train, test):
         unknown = int((split.y == UNLABELLED).sum())
         if split.classes is None or unknown:
-            raise UsageError(
-                f"{unknown} of {len(split.y)} images of {split.name} have no label; "
-                "choose a labelled split (data.train_split, data.test_split)"
-            )
+            advice = "choose a labelled split (data.train_split, data.test_split)"
+            if split.unusable is not None:
+                advice = (
+                    f"its column {split.unusable} names no class: several labels an image and real numbers"
+                    " (multi-label classification, regression) are not supported; add a column with one class an image"
+                )
+            raise UsageError(f"{unknown} of {len(split.y)} images of {split.name} have no label; {advice}")
     if train.classes != test.classes:
         differing = sorted(set(train.classes or ()) ^ set(test.classes or ()))
         difference = f"not in both: {', '.join(differing[:5])}" if differing else "same names in another order"

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from accelerate import Accelerator
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
-from ssl_hub.limits import COUNT, NOT_NEGATIVE, POSITIVE, SEED, above, below, check, whole
+from ssl_hub.limits import COUNT, NOT_NEGATIVE, POSITIVE, SEED, ZERO_OR_MORE, above, below, check, whole
 from ssl_hub.model.normalisation import synchronised
 from ssl_hub.model.roles import weights
 from ssl_hub.model.stages import depths, frozen_modules
 from ssl_hub.train.launch import synchronises
+from ssl_hub.train.mixing import Mixing
 from ssl_hub.train.optim import load_named_state, named_state, schedule_factor, set_learning_rates
 
 
@@ -42,11 +45,22 @@ class Finetuning:
     accumulation: int = 1
     momentum: float = 0.9
     weight_decay: float = 0.0  # of weights: not of biases, normalisation, position embeddings, tokens
+    label_smoothing: float = 0.0  # share of the target that is spread over all classes
+    class_weights: Literal["none", "balanced"] = "none"  # of the loss; balanced: each class counts the same
+    mixup: float = 0.0  # alpha of the Beta that images of a micro-batch are blended by; 0: not
+    cutmix: float = 0.0  # the same of pasted boxes; with both, each micro-batch takes one of them
+    holdout: float = 0.0  # stratified share of the training images that the best epoch is chosen on; 0: the last one
+    patience: int = 0  # epochs without a better one on the held-out part after which training ends; 0: all epochs
     sync_bn: bool = True  # on several GPUs
     seed: int = 0
 
     def __post_init__(self) -> None:
         check(self, LIMITS)
+        if self.patience and not self.holdout:
+            raise UsageError(
+                f"patience is {self.patience} and holdout is 0: there is nothing to judge an epoch on; set a share,"
+                " for example holdout=0.1"
+            )
 
     @property
     def peak_lr(self) -> float:
@@ -65,6 +79,11 @@ LIMITS = {
     "accumulation": COUNT,
     "momentum": below(1),
     "weight_decay": NOT_NEGATIVE,
+    "label_smoothing": below(1),
+    "mixup": NOT_NEGATIVE,
+    "cutmix": NOT_NEGATIVE,
+    "holdout": below(1),
+    "patience": ZERO_OR_MORE,
     "seed": SEED,
 }
 
@@ -72,7 +91,8 @@ LIMITS = {
 class ClassifierTrainer:
     """A classifier [B, 3, S, S] -> [B, K] with its optimiser, advanced one optimiser step at a time.
 
-    ``classifier`` names the new part of it, as :func:`~ssl_hub.model.stages.with_classifier` does.
+    ``classifier`` names the new part of it, as :func:`~ssl_hub.model.stages.with_classifier` does. ``images_of`` [K]
+    are the training images of each class, which a balanced loss goes by.
     """
 
     def __init__(
@@ -83,6 +103,7 @@ class ClassifierTrainer:
         accelerator: Accelerator,
         *,
         steps_per_epoch: int,
+        images_of: NDArray[np.int64] | None = None,
     ) -> None:
         self.network, self.settings, self.accelerator, self.step = model, settings, accelerator, 0
         self.steps_per_epoch, self.total_steps = steps_per_epoch, settings.epochs * steps_per_epoch
@@ -95,6 +116,14 @@ class ClassifierTrainer:
         )
         self.model, self.optimizer = accelerator.prepare(self.network.to(accelerator.device), optimizer)
         self._schedule = Optim(schedule="cosine")
+        self._weights = None
+        images_of = np.zeros(0, np.int64) if images_of is None else images_of
+        if settings.class_weights == "balanced":
+            self._weights = balanced_weights(images_of).to(accelerator.device)
+        self._mixing = None
+        if settings.mixup or settings.cutmix:
+            seeds = settings.seed, accelerator.process_index
+            self._mixing = Mixing(settings.mixup, settings.cutmix, classes=len(images_of), seeds=seeds)
 
     @property
     def done(self) -> bool:
@@ -121,12 +150,22 @@ class ClassifierTrainer:
         for index, (images, labels) in enumerate(micro_batches):
             last = index == settings.accumulation - 1
             with nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss = functional.cross_entropy(self.model(images).float(), labels)
+                loss = self._loss(images, labels, index)
                 self.accelerator.backward(loss / settings.accumulation)
             losses.append(loss.detach())
         self.optimizer.step()
         self.step += 1
         return torch.stack(losses).mean()
+
+    def _loss(self, images: Tensor, labels: Tensor, index: int) -> Tensor:
+        """The cross entropy of micro-batch ``index`` of this step, in float32."""
+        targets = labels
+        if self._mixing is not None:
+            images, targets = self._mixing(images, labels, self.step, index)
+        smoothing = self.settings.label_smoothing
+        return functional.cross_entropy(
+            self.model(images).float(), targets, weight=self._weights, label_smoothing=smoothing
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to continue exactly, except random states."""
@@ -141,6 +180,16 @@ class ClassifierTrainer:
         if self.accelerator.scaler is not None and "scaler" in state:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step = int(state["step"])
+
+
+def balanced_weights(images_of: NDArray[np.int64]) -> Tensor:
+    """Weights [K] by which each class counts the same, whatever its number of images [K]; 0 for one without images.
+
+    They average to 1 over the images, as scikit-learn's ``balanced`` do.
+    """
+    counts = torch.from_numpy(images_of).float()
+    shown = counts > 0
+    return torch.where(shown, counts.sum() / (shown.sum() * counts.clamp_min(1)), 0.0)
 
 
 def parameter_groups(model: nn.Module, classifier: Collection[str], settings: Finetuning) -> list[dict[str, Any]]:

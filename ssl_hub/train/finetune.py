@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 import sys
@@ -11,12 +10,12 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.atomic import expanded
@@ -30,21 +29,21 @@ from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.model import INIT, TIMM, Extraction, Subject, open_model, sources_of
-from ssl_hub.evaluate.progress import Progress
+from ssl_hub.evaluate.per_class import PerClass
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.model.backbones import freeze_idle
-from ssl_hub.model.metrics import Metrics
 from ssl_hub.model.release import read_facts, write_recipe
 from ssl_hub.model.results import Result, append_results, installed_versions, read_results
 from ssl_hub.model.stages import with_classifier
-from ssl_hub.stopping import Interrupted, StopSignal, interruptible
+from ssl_hub.stopping import interruptible
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
+from ssl_hub.train.finetune_epochs import train_epochs
 from ssl_hub.train.finetuned import config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
-from ssl_hub.train.together import agreed, on_main, same_buffers
+from ssl_hub.train.together import on_main, same_buffers
 from ssl_hub.zoo import RECIPES
 
 
@@ -63,7 +62,9 @@ def finetune(
     """Train a backbone and a new classifier together on labelled images, and leave a folder that is a release.
 
     Training images are random resized crops, flipped half of the time; test images are the model's own evaluation
-    transform. The last epoch is measured.
+    transform. The last epoch is measured or, with
+    a held-out part of the training images, the best one there; ``per_class.csv`` and ``confusion.csv`` say what it does
+    with each class.
 
     Args:
         model: a run folder, a release name, ``timm:NAME``, ``timm:NAME@TAG`` or ``init:RECIPE``.
@@ -115,6 +116,7 @@ def _finetuned(
     _refuse_own_source(model, subject, folder)
     job = job_id(find_launcher())
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
+    train, held = _with_holdout(train, settings)
     facts = {
         "finetuned_from": source,
         "data": train.name,
@@ -147,24 +149,58 @@ def _finetuned(
     with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
         state = checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator) if resume else None
         on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
-        with closing(crops):
-            _train(trainer, crops, folder, accelerator, _losses(state, accelerator), show_progress=show_progress)
+        quiet = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator)
 
-        work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
-        same_buffers(trainer.network, accelerator)
-        results = _measured(trainer.network, test, subject, {**facts, **asdict(settings)}, work)
-        on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results))
+        def held_out() -> float:
+            assert held is not None
+            scores, labels = _scores(trainer.network, held, subject, quiet)
+            return 100 * float((scores.argmax(dim=1) == labels).float().mean())
+
+        with closing(crops):
+            best = train_epochs(
+                trainer, crops, folder, accelerator, state, held_out=None if held is None else held_out,
+                show_progress=show_progress,
+            )  # fmt: skip
+        settled = {**facts, **asdict(settings), **({} if best is None else {"best_epoch": best.epoch})}
+        scores, labels = _scores(trainer.network, test, subject, quiet._replace(show_progress=show_progress))
+        results = _measured(scores, labels, test, subject, settled)
+        assert train.classes is not None
+        by_class = PerClass.of(scores.argmax(dim=1).numpy(), labels.numpy(), train.classes)
+        on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results, by_class))
+        if show_progress and accelerator.is_main_process:
+            print("\n".join(["the classes that it does worst on:", *by_class.worst()]), file=sys.stderr)
     return folder, results
 
 
-def _measured(network: nn.Module, test: Source, subject: Subject, settings: dict[str, Any], work: Work) -> list[Result]:
-    """Accuracy of the classifier on the test split. Collective over processes."""
-    logits = extract(network, test, subject.transform, **work._asdict())
-    scores = torch.from_numpy(logits.x)
+def _with_holdout(train: Source, settings: Finetuning) -> tuple[Source, Source | None]:
+    """The images to train on, and those on which the best epoch is chosen, where there are to be any."""
+    if not settings.holdout:
+        return train, None
+    assert train.labels is not None
+    kept, held = stratified_holdout(train.labels, settings.holdout, settings.seed)
+    if not len(held):
+        raise UsageError(
+            f"holdout={settings.holdout} takes none of {len(train)} images: every class has one alone; set holdout=0"
+        )
+    parts = train.subset(kept), train.subset(held)
+    for part, share in zip(parts, (1 - settings.holdout, settings.holdout), strict=True):
+        part.split = f"{train.split}, {100 * share:g} %"
+    return parts
+
+
+def _scores(network: nn.Module, source: Source, subject: Subject, work: Work) -> tuple[Tensor, Tensor]:
+    """Class scores [N, K] and labels [N] of a split, the same on all processes. Collective."""
+    if work.accelerator is not None:
+        same_buffers(network, work.accelerator)
+    logits = extract(network, source, subject.transform, **work._asdict())
+    return torch.from_numpy(logits.x), torch.from_numpy(logits.y)
+
+
+def _measured(scores: Tensor, labels: Tensor, test: Source, subject: Subject, settings: dict[str, Any]) -> list[Result]:
     every = torch.ones(scores.shape[1], dtype=torch.bool)
     results = accuracy_results(
         scores,
-        torch.from_numpy(logits.y),
+        labels,
         every,
         dataset=test.name,
         split=test.split,
@@ -201,8 +237,16 @@ def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> Non
         )
 
 
-def _publish(folder: Path, network: nn.Module, config: dict[str, Any], train: Source, results: list[Result]) -> None:
+def _publish(
+    folder: Path,
+    network: nn.Module,
+    config: dict[str, Any],
+    train: Source,
+    results: list[Result],
+    by_class: PerClass,
+) -> None:
     write_release(folder, network, config, train)
+    by_class.write(folder)
     append_results(folder, results)
     run.finish(folder)
 
@@ -227,6 +271,11 @@ def _prepared(
             f" {settings.accumulation} accumulation steps; expected a multiple of {shares} and at most {len(train)}:"
             " set it as batch_size=N"
         )
+    if (settings.mixup or settings.cutmix) and settings.batch_size // shares % 2:
+        raise UsageError(
+            f"mixup and cutmix pair the images of a process, which are {settings.batch_size // shares} at a time; set"
+            " batch_size and accumulation so that they are even"
+        )
     crops = LabelledCrops(
         train,
         size=subject.transform.size,
@@ -245,62 +294,10 @@ def _prepared(
     assert train.classes is not None
     network, classifier = with_classifier(subject.model, len(train.classes))
     freeze_idle(network, subject.transform.size)
-    trainer = ClassifierTrainer(network, classifier, settings, accelerator, steps_per_epoch=crops.steps_per_epoch)
+    assert train.labels is not None
+    trainer = ClassifierTrainer(
+        network, classifier, settings, accelerator, steps_per_epoch=crops.steps_per_epoch,
+        images_of=np.bincount(train.labels, minlength=len(train.classes)),
+    )  # fmt: skip
     torch.manual_seed(settings.seed + accelerator.process_index)  # dropout and drop-path differ over processes
     return trainer, crops
-
-
-def _losses(state: dict[str, Any] | None, accelerator: Accelerator) -> list[torch.Tensor]:
-    """Of the steps of this process in an epoch that a checkpoint was saved in the middle of."""
-    saved: list[list[float]] = (state or {}).get("losses", [])
-    mine = saved[accelerator.process_index] if len(saved) == accelerator.num_processes else []
-    return [torch.tensor(loss, device=accelerator.device) for loss in mine]
-
-
-def _train(
-    trainer: ClassifierTrainer,
-    crops: LabelledCrops,
-    folder: Path,
-    accelerator: Accelerator,
-    losses: list[torch.Tensor],
-    *,
-    show_progress: bool,
-) -> None:
-    """All epochs from where the trainer stands, with a checkpoint after each and after a signal."""
-    main = accelerator.is_main_process
-    metrics = Metrics(folder, from_step=trainer.step) if main else None
-    title = f"fine-tuning {folder.name}" if show_progress and main else None
-
-    def save() -> None:
-        state = {**trainer.state_dict(), "losses": gather_object([[float(loss) for loss in losses]])}
-        run.save(folder, state, accelerator, keep=1)
-
-    def stop_here() -> NoReturn:
-        if main:
-            print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
-        raise Interrupted
-
-    trainer.train_mode()
-    with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
-        while not trainer.done:
-            epoch, start = divmod(trainer.step, trainer.steps_per_epoch)
-            for _, micro_batches in crops.epoch(epoch, start):
-                losses.append(trainer.advance(micro_batches))
-                progress.advance(1, f"epoch {epoch + 1} of {trainer.settings.epochs}")
-                stopping = agreed(accelerator, [bool(stop)])[0]
-                if stopping and trainer.step % trainer.steps_per_epoch:
-                    save()
-                    stop_here()
-            loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
-            if not math.isfinite(loss):
-                intact = "the last checkpoint is intact" if epoch else "there is no checkpoint yet"
-                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; {intact}. Lower lr")
-            if metrics is not None:
-                lr = trainer.optimizer.param_groups[-1]["lr"]
-                metrics.write({"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr})
-            losses.clear()
-            save()
-            if stopping:
-                stop_here()
-    if metrics is not None:
-        metrics.close()

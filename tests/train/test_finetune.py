@@ -22,7 +22,7 @@ from ssl_hub.model.siamese import build
 from ssl_hub.model.stages import frozen_modules, with_classifier
 from ssl_hub.stopping import Interrupted
 from ssl_hub.train import classifier as classifiers
-from ssl_hub.train import finetune as module
+from ssl_hub.train import finetune_epochs as module
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning, parameter_groups
 from ssl_hub.train.finetune import finetune
 from ssl_hub.zoo import get_recipe

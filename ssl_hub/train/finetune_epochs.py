@@ -1,0 +1,130 @@
+"""The epochs of a fine-tuning run: steps, a checkpoint after each epoch, and the best epoch on held-out images."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+
+from ssl_hub.data.labelled import LabelledCrops
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.progress import Progress
+from ssl_hub.model.metrics import Metrics
+from ssl_hub.stopping import Interrupted, StopSignal
+from ssl_hub.train import run
+from ssl_hub.train.classifier import ClassifierTrainer
+from ssl_hub.train.together import agreed
+
+HeldOut = Callable[[], float]  # top-1 in percent, of the network as it is, on the held-out images. Collective
+
+
+class BestEpoch:
+    """The weights of the epoch that was best on held-out images, the first of equals; its state is in checkpoints."""
+
+    def __init__(self, patience: int) -> None:
+        self._patience = patience
+        self.epoch, self.top1, self._seen = 0, -1.0, 0  # epochs count from 1
+        self._weights: dict[str, Tensor] = {}
+
+    def note(self, epoch: int, top1: float, network: nn.Module) -> None:
+        self._seen = epoch
+        if top1 > self.top1:
+            self.epoch, self.top1 = epoch, top1
+            self._weights = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether patience has run out."""
+        return self._patience > 0 and self._seen - self.epoch >= self._patience
+
+    def put_into(self, network: nn.Module) -> None:
+        network.load_state_dict(self._weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "top1": self.top1, "seen": self._seen, "weights": self._weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.top1, self._seen = int(state["epoch"]), float(state["top1"]), int(state["seen"])
+        self._weights = state["weights"]
+
+
+def train_epochs(
+    trainer: ClassifierTrainer,
+    crops: LabelledCrops,
+    folder: Path,
+    accelerator: Accelerator,
+    state: dict[str, Any] | None,
+    *,
+    held_out: HeldOut | None,
+    show_progress: bool,
+) -> BestEpoch | None:
+    """All epochs from where the trainer stands, and the best one's weights in the network at the end.
+
+    ``state`` is the checkpoint that the run goes on from. With ``held_out`` every epoch is judged by it; without, the
+    last one stands and None is returned. Collective over processes. Raises Interrupted after a signal, once the run is
+    saved, and UsageError for a loss that is not finite.
+    """
+    main, settings = accelerator.is_main_process, trainer.settings
+    losses, best = _losses(state, accelerator), BestEpoch(settings.patience)
+    if state is not None and "best" in state:
+        best.load_state_dict(state["best"])
+    metrics = Metrics(folder, from_step=trainer.step) if main else None
+    title = f"fine-tuning {folder.name}" if show_progress and main else None
+
+    def save() -> None:
+        whole = {**trainer.state_dict(), "losses": gather_object([[float(loss) for loss in losses]])}
+        if held_out is not None:
+            whole["best"] = best.state_dict()
+        run.save(folder, whole, accelerator, keep=1)
+
+    def stop_here() -> NoReturn:
+        if main:
+            print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
+        raise Interrupted
+
+    trainer.train_mode()
+    with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
+        while not trainer.done and not best.is_over:
+            epoch, start = divmod(trainer.step, trainer.steps_per_epoch)
+            for _, micro_batches in crops.epoch(epoch, start):
+                losses.append(trainer.advance(micro_batches))
+                progress.advance(1, f"epoch {epoch + 1} of {settings.epochs}")
+                stopping = agreed(accelerator, [bool(stop)])[0]
+                if stopping and trainer.step % trainer.steps_per_epoch:
+                    save()
+                    stop_here()
+            loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
+            if not math.isfinite(loss):
+                intact = "the last checkpoint is intact" if epoch else "there is no checkpoint yet"
+                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; {intact}. Lower lr")
+            lr = trainer.optimizer.param_groups[-1]["lr"]
+            reading = {"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr}
+            if held_out is not None:
+                reading["holdout_top1"] = held_out()
+                best.note(epoch + 1, reading["holdout_top1"], trainer.network)
+            if metrics is not None:
+                metrics.write(reading)
+            losses.clear()
+            save()
+            if stopping:
+                stop_here()
+    if metrics is not None:
+        metrics.close()
+    if held_out is None:
+        return None
+    best.put_into(trainer.network)
+    return best
+
+
+def _losses(state: dict[str, Any] | None, accelerator: Accelerator) -> list[Tensor]:
+    """Of the steps of this process in an epoch that a checkpoint was saved in the middle of."""
+    saved: list[list[float]] = (state or {}).get("losses", [])
+    mine = saved[accelerator.process_index] if len(saved) == accelerator.num_processes else []
+    return [torch.tensor(loss, device=accelerator.device) for loss in mine]

@@ -138,9 +138,7 @@ class Optim:
     predictor_weight_decay: float | None = None
     trust_coefficient: float = 0.001  # LARS only
     clip_norm: float | None = None
-    layer_decay: float = (
-        1.0  # of the backbone's learning rate, from each stage (block of a transformer) to the one before
-    )
+    layer_decay: float = 1.0  # of the backbone's learning rate, from each stage or block to the one before it
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -176,7 +176,8 @@ def create(
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
-            raise UsageError(f"the weights of {name!r} cannot be had: {_first_line(error)}") from None
+            reason = _first_line(error) if isinstance(error, OSError) else " ".join(str(error).split())[:400]  # names
+            raise UsageError(f"the weights of {name!r} cannot be had: {reason}") from None
         except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
             if image_size is None:
                 raise

@@ -206,6 +206,14 @@ def test_norm_that_an_architecture_keeps_in_its_head_is_part_of_the_backbone():
     assert find_backbone(classified, want, architecture="convnext_atto", where="file").keys() == want.keys()
 
 
+def test_a_layer_that_is_called_as_wrappers_are_is_found():
+    own = {"stages.0.module.conv.weight": torch.ones(2), "stages.0.module.bn.num_batches_tracked": torch.tensor(3)}
+    for prefix in ("", "module.", "state_dict.encoder."):
+        tensors = {bare_name(f"{prefix}{name}"): tensor for name, tensor in own.items()}
+        found = find_backbone(tensors, own, architecture="iformer", where="file")
+        assert found == own, prefix
+
+
 def test_compiled_blocks_inside_a_model_lose_their_wrapper():
     want = small_backbone()
     compiled = small_backbone()

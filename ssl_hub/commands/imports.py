@@ -11,8 +11,6 @@ from ssl_hub.commands import Subparsers
 SOURCES = (
     "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, efficientnet-lite, plain"
 )
-    "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, efficientnet-lite, plain"
-)
 
 
 def register(commands: Subparsers) -> None:

@@ -16,7 +16,7 @@ from ssl_hub.config import Backbone, Data, Optim, Part, Projector, Recipe, Runti
 from ssl_hub.zoo import view_presets
 
 TRIED = (
-    "Learning rate (0.003 at a batch of 64, by the linear rule), cosine, EMA and BN's frozen statistics are those of one"
+    "Learning rate (0.003 at a batch of 64, by the linear rule), cosine, EMA and BN's frozen statistics are those of a"
     " trial: DirectPred from EfficientNet-Lite0, 5,000 images of CIFAR-10 (JPEG) at 64 pixels, six epochs, one seed,"
     " judged by kNN on 1,000 images of its test split. With BN as usual it lost ten points in its first epoch."
 )

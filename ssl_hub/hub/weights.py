@@ -107,8 +107,10 @@ def initial(recipe: Recipe) -> Initial:
     config: dict[str, Any] = found.model.pretrained_cfg  # type: ignore[assignment]
     theirs = found.model.made_by.name if found.config is None else found.config["architecture"]  # type: ignore[union-attr]
     _check_architecture(recipe, str(theirs))
+    if found.folder is not None:
+        files.check_unchanged(found.folder, files.TO_LOAD)
     # A stem's padding is in no shape. (Those of timm's own architectures are what they are.)
-    if padding := ((found.config or {}).get("model_args") or {}).get("stem_padding"):
+    if (padding := ((found.config or {}).get("model_args") or {}).get("stem_padding", 1)) != 1:
         raise UsageError(
             f"{name} pads its stem by {padding}, and {recipe.backbone.name} as it is trained here by 1: its features"
             " would not be the same"

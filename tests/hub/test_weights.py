@@ -1,5 +1,6 @@
 """Weights by name: what each spelling finds, that all of it is loaded, and what is said where it is not."""
 
+import json
 import shutil
 
 import huggingface_hub
@@ -99,8 +100,19 @@ def test_a_stem_that_does_otherwise_is_refused_from_a_file_and_from_its_release(
     torch.save(written.content, file)
     with pytest.raises(UsageError, match=r"padding 2, no max-pool\), and resnet10_tiny a .*padding 1"):
         weights.initial(recipe(init=str(file)))
-    import_checkpoint(file, written.recipe, name="theirs")
-    with pytest.raises(UsageError, match="theirs pads its stem by 2, and resnet10_tiny as it is trained here by 1"):
+    config = import_checkpoint(file, written.recipe, name="theirs").folder / "config.json"
+    (config.parent / "hashes.json").unlink()
+    for padding in (2, 0):
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"model_args": {"stem_padding": padding}}))
+        with pytest.raises(UsageError, match=f"theirs pads its stem by {padding}, and resnet10_tiny .* here by 1"):
+            weights.initial(recipe(init="theirs"))
+
+
+def test_a_release_that_was_changed_since_starts_no_run(saved):
+    folder = import_checkpoint(saved[1], recipe(), name="theirs").folder
+    state = saved[0].state_dict()
+    save_file({**state, "bn1.bias": state["bn1.bias"] + 1}, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=r"model\.safetensors is not the file that hashes\.json lists"):
         weights.initial(recipe(init="theirs"))
 
 

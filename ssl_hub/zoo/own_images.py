@@ -20,7 +20,9 @@ TRIED = (
     " trial: DirectPred from EfficientNet-Lite0, 5,000 images of CIFAR-10 (JPEG) at 64 pixels, six epochs, one seed,"
     " judged by kNN on 1,000 images of its test split. With BN as usual it lost ten points in its first epoch."
 )
-UNTRIED = "The first epoch without the backbone, the length, the widths and the views were not tuned."
+UNTRIED = (
+    "Warm-up (two epochs, of which the backbone takes part in the second), length, widths and views were not tuned."
+)
 
 DIRECTPRED = Recipe(
     name="directpred-own",
@@ -32,7 +34,7 @@ DIRECTPRED = Recipe(
     loss=Part("cosine", symmetrised=True, scale=2.0),
     views=view_presets.SIMSIAM,
     data=Data(name="own-images"),
-    optim=Optim(name="sgd", lr=0.012, reference_batch=256, weight_decay=1e-4, warmup_epochs=1, schedule="cosine"),
+    optim=Optim(name="sgd", lr=0.012, reference_batch=256, weight_decay=1e-4, warmup_epochs=2, schedule="cosine"),
     train=Train(epochs=30, batch_size=64, freeze_backbone_epochs=1),
     runtime=Runtime(knn_every_epochs=1, log_every_steps=10),
     notes=(TRIED, UNTRIED),

@@ -30,9 +30,16 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """Any timm model. ``zero_init_last`` starts each residual branch at zero where the architecture has the option."""
+    """Any timm model, from random weights or from those that ``init`` names; ``views.mean`` and ``std`` follow them.
+
+    ``init`` is a timm tag (``resnet50.a1_in1k``), the folder or name of a run or release, ``hf-hub:OWNER/NAME``, or a
+    checkpoint (``FILE``, ``FILE::SOURCE``, ``FILE::SOURCE::target``). ``zero_init_last`` starts each residual branch at
+    zero where the architecture has the option and the weights are random.
+    """
 
     name: str = "resnet50"
+    init: str | None = None
+    bn_statistics: Literal["batch", "frozen"] = "batch"  # frozen: BN keeps those of init; its scale and shift train
     zero_init_last: bool = True
     drop_path_rate: float = 0.0
 
@@ -131,6 +138,7 @@ class Optim:
     predictor_weight_decay: float | None = None
     trust_coefficient: float = 0.001  # LARS only
     clip_norm: float | None = None
+    layer_decay: float = 1.0  # of the backbone's learning rate, from each stage or block to the one before it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +151,7 @@ class Train:
     batch_size: int = 256
     accumulation: int = 1
     sync_bn: bool = True
+    freeze_backbone_epochs: float = 0.0  # first epochs, in which the projector and the predictor are trained alone
     joint_views: bool = False  # one forward over both views: BN statistics shared; the papers use one forward per view
     seed: int = 0
 

@@ -150,10 +150,12 @@ RECIPE = {
     "optim.predictor_weight_decay": or_none(NOT_NEGATIVE),
     "optim.trust_coefficient": POSITIVE,
     "optim.clip_norm": or_none(POSITIVE),
+    "optim.layer_decay": above(0, 1),
     "train.epochs": COUNT,
     "train.max_steps": or_none(COUNT),
     "train.batch_size": whole(2, fix="batch normalisation needs two images"),
     "train.accumulation": COUNT,
+    "train.freeze_backbone_epochs": NOT_NEGATIVE,
     "train.seed": SEED,
     "runtime.workers": ZERO_OR_MORE,
     "runtime.log_every_steps": COUNT,
@@ -167,6 +169,7 @@ RECIPE = {
 
 FREE = (
     "backbone.name",
+    "backbone.init",
     "data.name",
     "data.pretrain_split",
     "data.train_split",

@@ -8,7 +8,9 @@ from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import Subparsers
 
 # Named here too, since the registry of them imports torch; a test compares.
-SOURCES = "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, plain"
+SOURCES = (
+    "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, efficientnet-lite, plain"
+)
 
 
 def register(commands: Subparsers) -> None:

@@ -26,15 +26,17 @@ from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.snapshot import find_snapshot
 from ssl_hub.evaluate.work import Work
-from ssl_hub.hub import store
+from ssl_hub.hub import store, weights
+from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
 from ssl_hub.model import backbones
-from ssl_hub.model.release import read_config, read_recipe
+from ssl_hub.model.loading import load_into
+from ssl_hub.model.release import read_recipe
 from ssl_hub.model.results import Result, check_results
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
-TIMM, INIT, PIXELS = "timm:", "init:", "pixels"
+INIT, PIXELS = "init:", "pixels"
 
 
 def eval_transform(model: nn.Module) -> EvalTransform:
@@ -77,7 +79,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     Args:
         model: a run folder or release name, ``RUN@STEP`` for a run's checkpoint of that step (one that is not finished
             stands at its newest); ``timm:NAME`` for that architecture at random initialisation, or ``timm:NAME@TAG``
-            for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
+            (or ``NAME.TAG``) for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
             ``init:FOLDER`` for a run's; ``pixels`` for the images themselves; or a timm model.
         image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
         seed: draws the random initialisation.
@@ -93,35 +95,30 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             untrained = build(recipe).encoder.backbone.eval()
+        if recipe.backbone.init is not None:  # of what a run started from, mean and std are in its recipe
+            load_into(untrained, weights.initial(recipe).tensors, where=name)
         settings = {**recipe.views.evaluation, "value_range": recipe.data.range}
         return Subject(untrained, make_transform(size=recipe.views.size, **settings), None, recipe)
-    if name.startswith(TIMM):
-        architecture, _, tag = name.removeprefix(TIMM).partition("@")
-        if not tag:
-            backbones.check_untrained(architecture)
-        size = {} if image_size is None else {"input_size": (3, image_size, image_size), "crop_pct": 1.0}
+    if name.startswith(TIMM) and not weights.is_pretrained(name):
+        architecture = name.removeprefix(TIMM)
+        backbones.check_untrained(architecture)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            named = f"{architecture}.{tag}" if tag else architecture
-            made = backbones.create(
-                named, pretrained=bool(tag), image_size=image_size, pretrained_cfg_overlay=size or None
-            ).eval()
-        if image_size is not None:
-            backbones.feature_width(made, image_size)
+            made = backbones.create_for(architecture, image_size).eval()
         return Subject(made, eval_transform(made), None, None)
-    if image_size is not None:
+    if image_size is not None and not weights.is_pretrained(name):
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
     if (snapshot := find_snapshot(name)) is not None:
         recipe, views = snapshot.recipe, snapshot.recipe.views
         backbone, collapsed = snapshot.backbone()
         transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
         return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step)
-    folder = store.resolve(name)
-    loaded = store.load(folder)
-    config = read_config(folder)
-    collapsed = bool(config.get("ssl_hub", {}).get("collapsed", False))
-    keeps = folder if store.owned(folder) else None
-    return Subject(loaded, eval_transform(loaded), keeps, read_recipe(folder), collapsed, config)
+    found = weights.pretrained(name, image_size=image_size)
+    if found.folder is None or found.config is None:
+        return Subject(found.model, eval_transform(found.model), None, None)
+    collapsed = bool(found.config["ssl_hub"].get("collapsed", False))
+    keeps = found.folder if store.owned(found.folder) else None
+    return Subject(found.model, eval_transform(found.model), keeps, read_recipe(found.folder), collapsed, found.config)
 
 
 def _untrained_recipe(name: str) -> Recipe:

@@ -16,9 +16,10 @@ from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
-from ssl_hub.hub.card_sections import OURS, Subject
+from ssl_hub.hub.card_sections import Subject
 from ssl_hub.hub.markdown import code, plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
+from ssl_hub.hub.weights import INITIALISED_FROM, OURS
 from ssl_hub.model.backbones import is_small
 from ssl_hub.model.files import CONFIG, HEADS_FOLDER
 from ssl_hub.model.release import read_config, read_facts, read_recipe
@@ -47,6 +48,7 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
             load_name=folder.name if bundled else f"hf-hub:{repository}",
             collapsed=bool(about.get("collapsed", False)),
             imported=about["imported_from"] if isinstance(about.get("imported_from"), Mapping) else None,
+            started=about[INITIALISED_FROM] if isinstance(about.get(INITIALISED_FROM), Mapping) else None,
             licence=str(about.get("licence", OURS)),
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),

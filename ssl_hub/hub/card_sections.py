@@ -16,10 +16,11 @@ from ssl_hub.config import Recipe
 from ssl_hub.data.inventory import in_words
 from ssl_hub.hub.citations import METHODS, citations
 from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
+from ssl_hub.hub.remote import PREFIX
+from ssl_hub.hub.weights import OURS
 from ssl_hub.model.results import Result
 from ssl_hub.zoo import RECIPES, departures
 
-OURS = "apache-2.0"  # of weights trained here
 LICENCES = {
     "apache-2.0",
     "mit",
@@ -52,6 +53,7 @@ class Subject:
     trained: bool = True
     collapsed: bool = False
     imported: Mapping[str, Any] | None = None  # source, file, sha256, branch
+    started: Mapping[str, Any] | None = None  # kind, name, licence, sha256: of the weights that training started from
     licence: str = OURS
     classifies: bool = False
     heads: tuple[str, ...] = ()
@@ -78,11 +80,19 @@ def metadata(subject: Subject) -> str:
         library_name="timm",
         pipeline_tag="image-classification" if subject.classifies else "image-feature-extraction",
         tags=["ssl_hub", "timm", *(["self-supervised-learning", slug(method)] if method else [])],
+        base_model=_base_model(subject.started),
         datasets=[data] if re.fullmatch(r"[\w-]+/[\w.-]+", data) else None,
         model_name=subject.name if subject.results else None,
         eval_results=[_indexed(result) for result in subject.results] or None,
     )
     return f"---\n{block.to_yaml()}\n---\n"
+
+
+def _base_model(started: Mapping[str, Any] | None) -> str | None:
+    """The repository of the Hub that training started from, where it was one."""
+    kind, name = (str(_mapping(started).get(key, "")) for key in ("kind", "name"))
+    repository = {"hub": name.removeprefix(PREFIX).split("@")[0], "timm": f"timm/{name}"}.get(kind, "")
+    return repository if re.fullmatch(r"[\w-]+/[\w.-]+", repository) else None
 
 
 def _indexed(result: Result) -> EvalResult:
@@ -172,7 +182,8 @@ def origin(subject: Subject) -> str:
         )
     if recipe is None:
         return "No recipe is recorded."
-    lines = [f"Recipe `{code(recipe.name)}`:\n\n```bash\n{command(recipe)}\n```"]
+    lines = [_start(subject.started)] if subject.started is not None else []
+    lines += [f"Recipe `{code(recipe.name)}`:\n\n```bash\n{command(recipe)}\n```"]
     batch = facts.get("batch_size")
     if isinstance(batch, Mapping):
         precision = {"no": "float32"}.get(str(facts.get("precision")), facts.get("precision"))
@@ -186,6 +197,19 @@ def origin(subject: Subject) -> str:
         commit = f", commit {str(facts['git_commit'])[:12]}" if facts.get("git_commit") else ""
         lines.append(f"{plain_text(stated)}. {plain_text(versions + commit)}.")
     return "\n\n".join(lines)
+
+
+def _start(started: Mapping[str, Any]) -> str:
+    """What training started from, and what that had come from, as far as it was recorded."""
+    parts = []
+    link: Mapping[str, Any] = started
+    while link:
+        name, licence = code(str(link.get("name") or link.get("file"))), plain_text(str(link.get("licence", "unknown")))
+        kind = plain_text(str(link.get("kind") or f"import from {link.get('source')}"))
+        parts.append(f"`{name}` ({kind}; licence {licence}; sha256 `{code(str(link.get('sha256', '')))}`)")
+        link = _mapping(link.get("imported_from") or link.get("initialised_from"))
+    how = "; that one, in turn, from ".join(parts)
+    return f"Started from the weights of {how}, then pre-trained on the data named below."
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -240,6 +264,8 @@ def licence(subject: Subject) -> str:
 
 def limits(subject: Subject) -> str:
     start = f"Pre-trained without labels at {subject.image_size} pixels"
+    if subject.started is not None:
+        start = f"Pre-trained without labels at {subject.image_size} pixels, from weights that may have seen some"
     if subject.imported is not None:
         start = f"Evaluated at {subject.image_size} pixels, whatever it was trained at"
     return (

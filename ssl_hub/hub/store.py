@@ -75,6 +75,14 @@ def where(name: str | Path) -> list[Place]:
         return [*places, Place("hub", location, False, str(error))]
 
 
+def places(name: str | Path) -> list[Place]:
+    """The places of :func:`where` that are on this machine; none for what can be no name of a release."""
+    try:
+        return _local(_text(name))
+    except UsageError:
+        return []
+
+
 def resolve(name: str | Path, files: Sequence[str] = TO_LOAD) -> Path:
     """The folder of a release; from the Hub, one in its cache with those of ``files`` that the release has.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import timm
 import torch
+from timm.data import ImageNetInfo
 from timm.models import build_model_with_cfg, generate_default_cfgs, get_deprecated_models, register_model
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
 from torch import nn
@@ -96,10 +97,22 @@ def check_name(name: str) -> None:
         raise UsageError(f"unknown backbone {name!r}{suggest(base, timm.list_models())[:200]}")
     if not tag or tag == NEEDS_US:
         return
-    tags = [known.partition(".")[2] for known in timm.list_models(f"{base}.*", include_tags=True)]
+    tags = tags_of(base)
     if tag not in tags:
-        there = f"timm has {', '.join(tags)}" if any(tags) else "timm has no weights of it"
+        there = f"timm has {', '.join(tags)}" if tags else "timm has no weights of it"
         raise UsageError(f"backbone {name!r}: {base} has no weights tagged {tag!r}; {there}")
+
+
+def is_known(architecture: str) -> bool:
+    """Whether timm has an architecture of this name."""
+    return bool(timm.is_model(architecture)) and "." not in architecture
+
+
+def tags_of(architecture: str) -> list[str]:
+    """The tags of timm's weights of an architecture."""
+    names = timm.list_models(f"{architecture}.*", include_tags=True)
+    tags = [name.partition(".")[2] for name in names]
+    return [tag for tag in tags if tag and tag != NEEDS_US]
 
 
 def check_untrained(name: str) -> None:
@@ -119,6 +132,12 @@ def _parts(name: str) -> tuple[str, str]:
     return base, tag
 
 
+def class_names(labels: str) -> list[str]:
+    """Names of the classes of a data set that timm knows, in the order of classifiers: WordNet ids of ImageNet's."""
+    names: list[str] = ImageNetInfo(labels).label_names()
+    return names
+
+
 class Making(NamedTuple):
     """How a model was made, so that it can be made again with a classifier."""
 
@@ -130,9 +149,11 @@ MAY_LACK = ("zero_init_last", "img_size", "drop_path_rate")  # options that not 
 
 
 def create(
-    name: str, *, pretrained: bool = False, num_classes: int = 0, image_size: int | None = None, **options: Any
+    name: str, *, pretrained: bool = False, num_classes: int | None = 0, image_size: int | None = None, **options: Any
 ) -> nn.Module:
     """A timm model in train mode; with ``num_classes=0`` it maps [B, 3, H, W] to pooled features [B, C].
+
+    ``num_classes=None`` is the classifier that timm's weights come with.
 
     ``image_size`` is for architectures that are built for one, such as ViT, and left out for those that take any.
     ``zero_init_last`` is left out where there is no residual branch to start at zero: ``model.left_out`` says so.
@@ -155,7 +176,8 @@ def create(
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
-            raise UsageError(f"the weights of {name!r} cannot be had: {_first_line(error)}") from None
+            reason = _first_line(error) if isinstance(error, OSError) else " ".join(str(error).split())[:400]  # names
+            raise UsageError(f"the weights of {name!r} cannot be had: {reason}") from None
         except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
             if image_size is None:
                 raise
@@ -167,6 +189,28 @@ def create(
     model.made_by = Making(name, {**options, "image_size": image_size})  # type: ignore[assignment]
     asked = [option for option in ("zero_init_last",) if options.get(option)]
     model.left_out = [option for option in asked if not _takes(model, option)]  # type: ignore[assignment]
+    return model
+
+
+def resampled(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:
+    """Weights of the same architecture for images of another size, as timm fits them to this one: position embeddings
+    interpolated. None where timm does not make them fit."""
+    making: Making = model.made_by  # type: ignore[assignment]
+    given = {"state_dict": dict(tensors), "num_classes": 0}
+    overlay = {**(making.options.get("pretrained_cfg_overlay") or {}), **given}
+    try:
+        fitted = create(making.name, pretrained=True, **{**making.options, "pretrained_cfg_overlay": overlay})
+    except UsageError:
+        return None
+    return fitted.state_dict()
+
+
+def create_for(name: str, image_size: int | None, **options: Any) -> nn.Module:
+    """As :func:`create`, with ``image_size`` as the size of the model's own evaluation transform too."""
+    own = {} if image_size is None else {"input_size": (3, image_size, image_size), "crop_pct": 1.0}
+    model = create(name, image_size=image_size, pretrained_cfg_overlay=own or None, **options)
+    if image_size is not None and options.get("num_classes", 0) == 0:
+        feature_width(model, image_size)
     return model
 
 

@@ -47,9 +47,18 @@ def synchronised(module: AnyModule) -> AnyModule:
     return converted
 
 
+def with_statistics(module: nn.Module) -> list[nn.Module]:
+    """The layers of a model, of whatever kind, that keep running statistics in train mode and use them in eval mode."""
+    return [layer for layer in module.modules() if layer._buffers.get("running_var") is not None and not _is_set(layer)]
+
+
+def _is_set(layer: nn.Module) -> bool:
+    """Whether nothing in a layer moves: a frozen batch normalisation, whose scale is a buffer too."""
+    return "weight" in layer._buffers
+
+
 def _has_statistics_of_its_own(layer: nn.Module) -> bool:
-    never_moves = "weight" in layer._buffers  # a frozen batch normalisation: its scale is a buffer too
-    return "running_var" in layer._buffers and not isinstance(layer, _BatchNorm) and not never_moves
+    return "running_var" in layer._buffers and not isinstance(layer, _BatchNorm) and not _is_set(layer)
 
 
 def _is_synchronised(layer: nn.Module) -> bool:

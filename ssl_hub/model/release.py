@@ -31,6 +31,8 @@ from ssl_hub.model.files import CONFIG as CONFIG
 from ssl_hub.model.files import METHOD as METHOD
 from ssl_hub.model.files import MODEL as MODEL
 from ssl_hub.model.files import RECIPE as RECIPE
+from ssl_hub.model.loading import check_finite as check_finite
+from ssl_hub.model.loading import load_strictly as load_strictly
 from ssl_hub.model.release_config import FORMAT as FORMAT
 from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
@@ -96,14 +98,26 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def save_release(folder: Path, siamese: Siamese, recipe: Recipe, *, collapsed: bool = False) -> None:
-    """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model."""
+def save_release(
+    folder: Path,
+    siamese: Siamese,
+    recipe: Recipe,
+    *,
+    collapsed: bool = False,
+    initialised_from: Mapping[str, Any] | None = None,
+) -> None:
+    """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model.
+
+    What was trained from other weights, ``initialised_from``, is under their licence.
+    """
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
     config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": collapsed}
     config["ssl_hub"]["range"] = recipe.data.range
     if left_out := getattr(backbone, "left_out", []):
         config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
+    if initialised_from is not None:
+        config["ssl_hub"] |= {"initialised_from": dict(initialised_from), "licence": initialised_from["licence"]}
     write_config(folder, config)
     write_tensors(folder / MODEL, backbone.state_dict())
     method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}
@@ -215,35 +229,3 @@ def _target_backbone(folder: Path) -> dict[str, Tensor]:
     if not body:
         raise UsageError(f"{folder} has no target network: its method shares the online one; use which='online'")
     return body
-
-
-def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
-    """Raise UsageError that names the tensors of a file that hold NaN or infinity."""
-    # A sum is finite only if all are; it costs a tenth of looking at each, and can overflow where all are finite.
-    suspects = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.sum().isfinite()]
-    broken = [name for name in suspects if not tensors[name].isfinite().all()]
-    if broken:
-        more = ", ..." if len(broken) > 3 else ""
-        raise UsageError(
-            f"{path}: {len(broken)} tensors hold NaN or infinity ({', '.join(broken[:3])}{more}); it is no usable model"
-        )
-
-
-def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
-    """Load all tensors or none: :class:`UsageError` with counts and the first names that do not fit."""
-    own = model.state_dict()
-    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
-    reshaped = [
-        f"{name}: {tuple(tensors[name].shape)}, not {tuple(own[name].shape)}"
-        for name in sorted(own.keys() & tensors.keys())
-        if own[name].shape != tensors[name].shape
-    ]
-    if missing or unexpected or reshaped:
-        matched = len(own) - len(missing) - len(reshaped)
-        details = [
-            f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-            for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
-            if names
-        ]
-        raise UsageError(f"{where}: {matched} of {len(own)} tensors fit {type(model).__name__}; {'; '.join(details)}")
-    model.load_state_dict(dict(tensors), strict=True)

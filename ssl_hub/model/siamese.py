@@ -5,7 +5,7 @@ Legend: ``B`` images, ``C`` feature width, ``D`` projection width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -15,8 +15,9 @@ from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
 from ssl_hub.model.heads import mlp
+from ssl_hub.model.loading import load_into
 from ssl_hub.model.losses import Loss
-from ssl_hub.model.normalisation import synchronised
+from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.parts import build_parts
 from ssl_hub.model.predictors import Predictor
 from ssl_hub.model.targets import Target
@@ -27,11 +28,29 @@ class Encoder(nn.Module):
 
     Each view is its own forward, so that BN takes its statistics per view as in the papers; with ``joint_views`` all
     views share one forward and its statistics.
+
+    With ``frozen_statistics`` the backbone's BN normalises by the running statistics that it has, and they stay as they
+    are, in train mode too; scale and shift train. A copy does the same.
     """
 
-    def __init__(self, backbone: nn.Module, projector: nn.Module, *, joint_views: bool = False) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projector: nn.Module,
+        *,
+        joint_views: bool = False,
+        frozen_statistics: bool = False,
+    ) -> None:
         super().__init__()
         self.backbone, self.projector, self.joint_views = backbone, projector, joint_views
+        self.frozen_statistics = frozen_statistics
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen_statistics:
+            for layer in with_statistics(self.backbone):
+                layer.eval()
+        return self
 
     def forward(self, views: Sequence[Tensor]) -> list[Tensor]:
         if self.joint_views:
@@ -86,6 +105,18 @@ class Siamese(nn.Module):
             loss = torch.stack([self.loss(f, _full(q), t) for f, q, t in triples]).sum()
         return Output(loss, torch.cat(projections).detach())
 
+    def start_from(self, tensors: Mapping[str, Tensor], *, where: str) -> None:
+        """Give the backbone these weights, all or a UsageError, and the target a copy of what is online then."""
+        load_into(self.encoder.backbone, tensors, where=where)
+        self.target.start(self.encoder)
+
+    def freeze_statistics(self, frozen: bool) -> None:
+        """Freeze those of the backbone's BN, or let them move, in both branches; see :class:`Encoder`."""
+        for encoder in (self.encoder, self.target.network):
+            if isinstance(encoder, Encoder) and encoder.frozen_statistics != frozen:
+                encoder.frozen_statistics = frozen
+                encoder.train(encoder.training)
+
     def after_step(self, step: int, total_steps: int) -> None:
         """Refresh the predictor, then move the target: after optimiser step ``step`` (0-based) of ``total_steps``."""
         self.predictor.refresh(step)
@@ -97,7 +128,10 @@ def _full(x: Tensor) -> Tensor:
 
 
 def build(recipe: Recipe) -> Siamese:
-    """The model of a recipe, freshly initialised from torch's global random state, on the CPU in train mode."""
+    """The model of a recipe, freshly initialised from torch's global random state, on the CPU in train mode.
+
+    What ``backbone.init`` names is not in it: :meth:`Siamese.start_from` puts that there.
+    """
     if recipe.projector.layers < 1:
         raise UsageError(f"projector.layers is {recipe.projector.layers}, expected at least 1")
     predictor, target, loss = build_parts(recipe)
@@ -113,7 +147,12 @@ def build(recipe: Recipe) -> Siamese:
     ]
     backbones.freeze_idle(backbone, recipe.views.size)
     projector = mlp(widths, norm_affine=recipe.projector.norm_affine, output_norm=recipe.projector.output_norm)
-    encoder = Encoder(backbone, projector, joint_views=recipe.train.joint_views)
+    encoder = Encoder(
+        backbone,
+        projector,
+        joint_views=recipe.train.joint_views,
+        frozen_statistics=recipe.backbone.bn_statistics == "frozen",
+    )
     return Siamese(encoder, predictor, target, loss).train()
 
 

@@ -139,7 +139,7 @@ def result_lines(sight: Sight) -> list[str]:
 
 def _print_lines(follower: Follower, refresh_seconds: float, console: Console) -> None:
     """A line for the first reading and for the end of each epoch, and one whenever the state changes."""
-    state, told = "", 0
+    state, told = "", -1  # the step of the last line; a run's start is step 0
     for sight in _sights(follower, refresh_seconds):
         # "no word for 1:02" changes all the time; that the run is silent is said once
         now = "no word for a while: stopped?" if sight.stopped else sight.state
@@ -148,7 +148,7 @@ def _print_lines(follower: Follower, refresh_seconds: float, console: Console) -
             state = now
         readings = sight.record.readings
         ends = (place for place in range(len(readings), 0, -1) if "spectrum" in readings[place - 1])
-        latest = next(ends, 0 if told else len(readings))
+        latest = next(ends, len(readings) if told < 0 else 0)
         if latest and readings[latest - 1]["step"] != told:
             told = readings[latest - 1]["step"]
             then = replace(sight, record=replace(sight.record, readings=readings[:latest]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ssl_hub.hub.weights import INITIALISED_FROM
 from ssl_hub.model.metrics import Metrics
 from ssl_hub.train.console import Console
 from ssl_hub.train.job import Job
@@ -19,12 +20,16 @@ class Journal:
         trainer, main = job.trainer, job.accelerator.is_main_process
         self._job = job
         self._monitor = job.monitor
-        self._metrics = Metrics(job.folder, from_step=trainer.step, from_batch=trainer.position) if main else None
+        # A run that starts again without a checkpoint measures its start again.
+        start = {"from_step": trainer.step if trainer.position else -1, "from_batch": trainer.position}
+        self._metrics = Metrics(job.folder, **start) if main else None
         self.console = Console(
             total_steps=trainer.total_steps, done=trainer.step, batch_size=job.recipe.train.batch_size, main=main
         )
         self._announce()
         self._read_at = time.perf_counter()
+        if trainer.position == 0:
+            self._measure_start()
 
     @property
     def collapsed(self) -> bool:
@@ -43,17 +48,31 @@ class Journal:
             if epoch_ends:
                 reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
                 due = job.done or job.epoch_is(runtime.knn_every_epochs)
-                reached: dict[str, float] = {}
-                if due:
-                    reached = self._job.accuracy.measure(job.trainer.siamese.encoder.backbone, job.accelerator)
-                if reached:
-                    reading |= {**reached, "knn_seconds": time.perf_counter() - self._read_at}
-                    self._read_at = time.perf_counter()
+                reached = self._measured() if due else {}
+                reading |= reached
                 self.console.epoch_line(epoch, job.recipe.train.epochs, reading, self._in_words(reached))
             if self._metrics is not None:
                 self._metrics.write(reading)
             scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k not in ("step", "batch")}
             job.accelerator.log(scalars, step=step)
+
+    def _measure_start(self) -> None:
+        """The accuracy before the first step, which every later one is to be compared with. Collective."""
+        reached = self._measured()
+        if not reached:
+            return
+        self.console.say(f"before the first step: {self._in_words(reached)}")
+        if self._metrics is not None:
+            self._metrics.write({"step": 0, "batch": 0, "epoch": 0, **reached})
+        self._job.accelerator.log(reached, step=0)
+
+    def _measured(self) -> dict[str, float]:
+        """Accuracies of the backbone as it is, and ``knn_seconds``; nothing where none can be measured. Collective."""
+        reached = self._job.accuracy.measure(self._job.trainer.siamese.encoder.backbone, self._job.accelerator)
+        if not reached:
+            return {}
+        begun, self._read_at = self._read_at, time.perf_counter()
+        return {**reached, "knn_seconds": self._read_at - begun}
 
     def close(self) -> None:
         self.console.close()
@@ -109,10 +128,13 @@ class Journal:
             f"  lr      {facts['learning_rate']['factors']}\n"
             f"  device  {facts['device']}, precision {facts['precision']},"
             f" {facts['threads_per_process']} thread(s) a process\n"
+            f"{self._start_in_words()}"
             f"  steps   {facts['steps']}{f', resumed at {job.trainer.step}' if job.resumed else ''}\n"
             f"  spread  feature std of the projections x sqrt(width): near 1 is healthy, near 0 collapsed\n"
             f"  run     {job.folder}"
         )
+        if (origin := facts.get(INITIALISED_FROM)) and origin.get("warning") and not job.resumed:
+            self.console.say(f"warning: {origin['warning']}")
         unmeasurable = self._job.accuracy.unmeasurable
         if unmeasurable is not None and not recipe.data.stream:
             self.console.say(
@@ -123,3 +145,12 @@ class Journal:
             self.console.say(
                 f"warning: BN sees {seen} images at a time, not the recipe's {batch['total']}; results can differ"
             )
+
+    def _start_in_words(self) -> str:
+        """What the backbone starts from, where that is not random weights."""
+        origin = self._job.facts.get(INITIALISED_FROM)
+        if origin is None:
+            return ""
+        views, kept = self._job.recipe.views, f"{origin['kind']}, {origin['licence']}, sha256 {origin['sha256'][:12]}"
+        images = f"mean {views.mean}, std {views.std} by the {origin['normalised_by']}"
+        return f"  start   {origin['name']} ({kept}); images: {images}\n"

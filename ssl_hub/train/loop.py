@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import expanded
+from ssl_hub.codec import flat
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
+from ssl_hub.hub.weights import INITIALISED_FROM
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.release import save_release
 from ssl_hub.model.results import Result
@@ -24,7 +26,7 @@ from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
 from ssl_hub.train.prepare import prepare
 from ssl_hub.train.together import agreed, on_main
-from ssl_hub.zoo import as_modified, get_recipe, run_name
+from ssl_hub.zoo import as_modified, departures, get_recipe, run_name
 
 
 def pretrain(
@@ -65,12 +67,15 @@ def pretrain(
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
     chosen = as_modified(with_overrides(registered, settings))
+    set_by_user = {*flat(settings), *departures(registered)}
     folder = store.home() / run_name(chosen) if output is None else expanded(output)
 
     try:
         with (
             interruptible(),
-            prepare(chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change) as job,
+            prepare(
+                chosen, folder, resume=resume, overwrite=overwrite, allow_change=allow_change, set_by_user=set_by_user
+            ) as job,
             closing(job.loader),
         ):
             _run(job)
@@ -96,7 +101,8 @@ def _run(job: Job) -> None:
 def _finish(job: Job, *, collapsed: bool) -> tuple[list[Result], str | None]:
     """The release of a trained run, and its measurements."""
     recipe, folder, accelerator, siamese = job.recipe, job.folder, job.accelerator, job.trainer.siamese
-    on_main(accelerator, lambda: save_release(folder, siamese, recipe, collapsed=collapsed))
+    origin = job.facts.get(INITIALISED_FROM)
+    on_main(accelerator, lambda: save_release(folder, siamese, recipe, collapsed=collapsed, initialised_from=origin))
     measured = measure(siamese.encoder.backbone, recipe, folder, accelerator, collapsed=collapsed)
     on_main(accelerator, lambda: run.finish(folder))
     return measured

@@ -13,6 +13,7 @@ from ssl_hub.config import Optim, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model.lars import Lars
 from ssl_hub.model.roles import weights
+from ssl_hub.model.stages import depths
 
 BACKBONE = "encoder.backbone."  # where its parameters are in the trained model
 
@@ -31,7 +32,8 @@ def scaled_lr(optim: Optim, *, batch_per_process: int, processes: int, accumulat
 
 
 def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
-    """Trainable parameters in up to four groups: ``encoder``, ``encoder_plain``, ``predictor`` and ``predictor_plain``.
+    """Trainable parameters in groups: ``encoder``, ``encoder_plain``, ``predictor`` and ``predictor_plain``; with
+    ``layer_decay`` the backbone's are in groups of their own, by depth.
 
     Grouping is by the module a parameter belongs to and by its role: in a backbone, by what
     :func:`ssl_hub.model.roles.weights` finds; in projector and predictor, whose parameters may be called anything, by
@@ -40,7 +42,7 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
     schedule is constant.
     """
     groups: dict[str, dict[str, Any]] = {}
-    decaying = weights(model)
+    decaying, ratios = weights(model), _layer_ratios(model, optim.layer_decay)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
@@ -49,20 +51,35 @@ def parameter_groups(model: nn.Module, optim: Optim) -> list[dict[str, Any]]:
         decay = optim.weight_decay
         if branch == "predictor" and optim.predictor_weight_decay is not None:
             decay = optim.predictor_weight_decay
-        key = branch + ("_plain" if plain else "")
+        key, ratio = branch + ("_plain" if plain else ""), 1.0
+        if name in ratios:
+            depth, ratio = ratios[name]
+            key = f"{key}_{depth:03d}"
         empty = {
             "name": key,
             "params": [],
             "names": [],
             "weight_decay": decay if not plain or optim.decay_norm_and_bias else 0.0,
             "adapted": not plain,
-            "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else 1.0,
+            "lr_ratio": optim.predictor_lr_ratio if branch == "predictor" else ratio,
             "constant": branch == "predictor" and optim.predictor_schedule == "constant",
         }
         group = groups.setdefault(key, empty)
         group["params"].append(parameter)
         group["names"].append(name)
     return [groups[key] for key in sorted(groups)]
+
+
+def _layer_ratios(model: nn.Module, decay: float) -> dict[str, tuple[int, float]]:
+    """Depth and ratio of the learning rate of each parameter of the backbone: ``decay`` for its last stage (block of a
+    transformer), and that much less for each before it. None where nothing decays.
+
+    Fine-tuning has the same rule, with its classifier in the place of the projector.
+    """
+    if decay == 1:
+        return {}
+    depth, stages = depths(model.get_submodule(BACKBONE.removesuffix(".")), ())
+    return {f"{BACKBONE}{name}": (place, decay ** (stages - place)) for name, place in depth.items()}
 
 
 def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:

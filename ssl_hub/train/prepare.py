@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.hub.weights import INITIALISED_FROM, Initial
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, arranged, build
@@ -49,6 +50,7 @@ from ssl_hub.train.launch import (
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
+from ssl_hub.train.starting import bn_warning, normalised, weights_of
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.together import on_main, together
 from ssl_hub.zoo.advice import while_training
@@ -56,16 +58,25 @@ from ssl_hub.zoo.advice import while_training
 
 @contextmanager
 def prepare(
-    recipe: Recipe, folder: Path, *, resume: run.Resume, overwrite: bool, allow_change: Sequence[str]
+    recipe: Recipe,
+    folder: Path,
+    *,
+    resume: run.Resume,
+    overwrite: bool,
+    allow_change: Sequence[str],
+    set_by_user: Collection[str] = (),
 ) -> Iterator[Job]:
     """Check everything, build the model, hold the folder, and load the newest checkpoint of a resumed run.
 
-    Raises UsageError, with nothing written, where the launch, the folder, the data, the batch or a setting does not
-    fit; :class:`run.Finished` where ``resume="auto"`` finds nothing left to do.
+    Mean and std of the images follow the weights that ``backbone.init`` names, unless they are ``set_by_user``.
+
+    Raises UsageError, with nothing written, where the launch, the folder, the data, the weights, the batch or a setting
+    does not fit; :class:`run.Finished` where ``resume="auto"`` finds nothing left to do.
     """
     launcher, accelerator = find_launcher(), open_accelerator(recipe.runtime.tracker, folder)
     end_with(launcher)
     options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "allow_change": allow_change}
+    options["set_by_user"] = set_by_user
     with together(accelerator), _prepared(recipe, folder, launcher, accelerator, **options) as job:
         yield job
 
@@ -80,6 +91,7 @@ def _prepared(
     resume: run.Resume,
     overwrite: bool,
     allow_change: Sequence[str],
+    set_by_user: Collection[str],
 ) -> Iterator[Job]:
     """:func:`prepare`, once the processes have met."""
     threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
@@ -88,14 +100,22 @@ def _prepared(
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=restart)
     everywhere(accelerator, lambda: run.claim(folder, resume=resume, overwrite=overwrite))
     before = read_facts(folder) if resume else {}
-    changed = _changed_settings(read_recipe(folder) if resume else None, recipe, allow_change)
+    was = read_recipe(folder) if resume else None
+    begun = bool(resume and checkpoint.existing(folder / run.CHECKPOINTS))
+    start = None if begun else weights_of(recipe, before, accelerator)
+    recipe, normalised_by = normalised(recipe, start, was, set_by_user)
+    changed = _changed_settings(was, recipe, allow_change)
     finished = resume == "auto" and not changed and run.is_finished(folder)
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
     if finished:
         raise run.Finished
     loader, images, fingerprint = _open_loader(recipe, accelerator)
     accuracy = accuracy_monitor(recipe, accelerator)
-    trainer = _trainer(recipe, loader, accelerator)
+    trainer = _trainer(recipe, loader, accelerator, start)
+    origin = before.get(INITIALISED_FROM)
+    if start is not None:
+        said = bn_warning(recipe, trainer.siamese.encoder.backbone)
+        origin = {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
     now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
     changed += changed_facts(before, now)
     refuse([change for change in changed if change.name in GIVEN], allow_change)
@@ -111,6 +131,7 @@ def _prepared(
         "steps": trainer.total_steps,
         **now,
         "measured_on": None if accuracy.unmeasurable else accuracy.name,
+        **({} if origin is None else {INITIALISED_FROM: origin}),
         "resident": loader.resident,
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
@@ -133,20 +154,30 @@ def _prepared(
         yield ready
 
 
-def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> Trainer:
-    """The model with its optimiser, freshly initialised, the same on every process."""
+def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None) -> Trainer:
+    """The model with its optimiser, freshly initialised but for what it starts from, the same on every process."""
     schedule = recipe.train
     check_micro_batch(loader.micro_batch_size, accelerator, sync_bn=schedule.sync_bn)
     total_steps = schedule.epochs * loader.steps_per_epoch
+    frozen_steps = round(schedule.freeze_backbone_epochs * loader.steps_per_epoch)
+    if frozen_steps >= (total := total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)):
+        raise UsageError(
+            f"train.freeze_backbone_epochs is {schedule.freeze_backbone_epochs:g}, {frozen_steps} of {total} steps: the"
+            " backbone would never be trained"
+        )
     torch.manual_seed(schedule.seed)
+    siamese = build(recipe)
+    if start is not None:
+        siamese.start_from(start.tensors, where=f"backbone.init {recipe.backbone.init}")
     trainer = Trainer(
-        _arranged(build(recipe), recipe, accelerator),
+        _arranged(siamese, recipe, accelerator),
         recipe.optim,
         accelerator,
         lr=_scaled_lr(recipe, loader, accelerator)[0],
-        total_steps=total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps),
+        total_steps=total,
         warmup_steps=round(recipe.optim.warmup_epochs * loader.steps_per_epoch),
         accumulation=schedule.accumulation,
+        frozen_steps=frozen_steps,
     )
     torch.manual_seed(schedule.seed + accelerator.process_index)  # dropout and drop-path differ over processes
     return trainer

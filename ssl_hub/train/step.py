@@ -54,13 +54,17 @@ class Trainer:
         total_steps: int,
         warmup_steps: int = 0,
         accumulation: int = 1,
+        frozen_steps: int = 0,
     ) -> None:
+        """The first ``frozen_steps`` leave the backbone as it is; the rest is as in the recipe."""
         self.siamese, self.optim, self.accelerator = siamese, optim, accelerator
         self.lr, self.total_steps, self.warmup_steps, self.accumulation = lr, total_steps, warmup_steps, accumulation
+        self.frozen_steps, self._frozen_statistics = frozen_steps, siamese.encoder.frozen_statistics
         self.step, self.position, self._skipped_in_a_row = 0, 0, 0
         siamese.to(accelerator.device)
         optimizer = build_optimizer(parameter_groups(siamese, optim), optim)
         self.model, self.optimizer = accelerator.prepare(siamese, optimizer)
+        self._backbone = list(siamese.encoder.backbone.parameters())
         self._trained = [p for p in siamese.parameters() if p.requires_grad]
         target = siamese.target.network
         self._buffers = [*siamese.buffers(), *(target.buffers() if target is not None else ())]
@@ -75,6 +79,8 @@ class Trainer:
         factor = schedule_factor(self.optim, step, total_steps=self.total_steps, warmup_steps=self.warmup_steps)
         set_learning_rates(self.optimizer, self.lr, factor)
         self.optimizer.zero_grad(set_to_none=True)
+        frozen = step < self.frozen_steps
+        self.siamese.freeze_statistics(frozen or self._frozen_statistics)
         _copy(self._buffers, to=self._buffers_before)
         # 1-3. Views to projections, targets and loss; backward. Gradients cross processes on the last micro-batch only.
         losses = []
@@ -85,10 +91,15 @@ class Trainer:
                 self.accelerator.backward(output.loss / self.accumulation)
             losses.append(output.loss.detach())
         assert len(losses) == self.accumulation, f"{len(losses)} micro-batches, expected {self.accumulation}"
-        # 4. Optimiser step. A predictor that is about to be overwritten takes none.
+        # 4. Optimiser step. A predictor that is about to be overwritten takes none, nor does a frozen backbone: without
+        # gradients it neither moves nor decays, and gathers no momentum for its first step. (They are computed all the
+        # same: DistributedDataParallel would miss them.)
         predictor = self.siamese.predictor
         if predictor.overwrites(step):
             for parameter in predictor.parameters():
+                parameter.grad = None
+        if frozen:
+            for parameter in self._backbone:
                 parameter.grad = None
         grad_norm, skipped = self._optimizer_step()
         # 5-6. Predictor, then target with the new online weights; neither where the step was skipped.

@@ -43,6 +43,7 @@ class Case:
     loss_options: dict[str, Any] = field(default_factory=dict)
     optim: Optim = SGD
     steps: int = STEPS
+    frozen_steps: int = 0
 
 
 COSINE_EMA = {"momentum": 0.9, "schedule": "cosine"}
@@ -57,6 +58,7 @@ EXACT = {
         predictor="linear",
         optim=replace(SGD, predictor_lr_ratio=4.0, predictor_schedule="constant", predictor_weight_decay=1e-2),
     ),
+    "linear-frozen-first": Case(predictor="linear", target_options=COSINE_EMA, frozen_steps=5),
     "linear-attached": Case(predictor="linear", target="none", loss="mse", optim=replace(SGD, lr=0.003)),
     "linear-one-sided": Case(predictor="linear", loss_options={"symmetrised": False}),
     "symmetric": Case(predictor="symmetric", options={"layers": 1}),
@@ -106,6 +108,7 @@ def trainer(case: Case, accumulation: int = 1) -> Trainer:
         total_steps=case.steps,
         warmup_steps=4,
         accumulation=accumulation,
+        frozen_steps=case.frozen_steps,
     )
 
 

@@ -9,10 +9,12 @@ from timm.layers import BatchNormAct2d, SyncBatchNormAct
 from torch import nn
 
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.weights import initial
 from ssl_hub.model import backbones
 from ssl_hub.model.normalisation import synchronised
 from ssl_hub.model.stages import depths, with_classifier
 from ssl_hub.train.classifier import Finetuning, parameter_groups
+from ssl_hub.zoo import get_recipe
 from tests.end_to_end.test_launchers import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -25,10 +27,10 @@ NOTED = families.table()["families"]
 QUICK_SECONDS = 3.0  # of all checks; the others are slow tests
 
 
-def quick(family):
+def quick(family, seconds=QUICK_SECONDS):
     """Whether its checks were found to take little; a family that timm has added since is tried."""
     noted = NOTED.get(family)
-    return noted is None or noted.get("seconds", QUICK_SECONDS + 1) <= QUICK_SECONDS
+    return noted is None or noted.get("seconds", seconds + 1) <= seconds
 
 
 def test_the_table_has_every_family():
@@ -54,6 +56,33 @@ def test_layers_and_groups_without_the_memory_for_weights(family):
     groups = parameter_groups(whole, classifier, Finetuning(freeze=depths(whole, classifier)[1], head_lr_ratio=3.0))
     assert {name for group in groups for name in group["names"]} == parameters & classifier
     assert {group["lr_ratio"] for group in groups} == {3.0}
+
+
+@pytest.mark.parametrize(
+    "family", [pytest.param(f, marks=[] if quick(f, 2.0) else [pytest.mark.slow]) for f in families.families()]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_it_starts_from_a_file_of_its_weights(family, tmp_path):
+    """Whatever a family calls its layers, a file of them is read back whole."""
+    name = families.shortened(families.model_of(family))
+    noted = NOTED.get(family, {})
+    if "refused" in noted:
+        pytest.skip(noted["refused"])
+    trial = families.Trial(name, noted.get("size") or families.size_of(name), tmp_path)
+    with families.nothing_drawn():
+        model = trial.lived_in()
+        torch.save(model.state_dict(), tmp_path / "weights.pt")
+        recipe = get_recipe(
+            "byol-digits",
+            **{"backbone.name": name, "views.size": trial.size, "backbone.init": str(tmp_path / "weights.pt")},
+        )
+        if noted.get("loaded", True) is not True:
+            with pytest.raises(UsageError):  # as its release
+                initial(recipe)
+            return
+        found = initial(recipe).tensors
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(found[key], tensor) for key, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize(

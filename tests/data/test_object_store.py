@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 import pytest
 

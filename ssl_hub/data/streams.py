@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import torch
 
@@ -224,15 +224,33 @@ class StreamLoader:
         # Workers are ahead of training, so each batch's cursor waits here until the batch has come back.
         ends: deque[Cursor] = deque()
         self._images = self.order.after(self._cursor)
-        keys = _batched(self._images, self.micro_batch_size, ends.append)
+        failed: list[UsageError] = []
+        keys = _batched(self._images, self.micro_batch_size, ends.append, failed.append)
         batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True, values=self._values)
         self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
         finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
-        return ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
+        made = ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
+        return chain(made, _raised(failed))
 
 
-def _batched(images: Iterator[tuple[Key, Cursor]], size: int, ended: Callable[[Cursor], None]) -> Iterator[list[Key]]:
+def _raised(failed: list[UsageError]) -> Iterator[Any]:
+    yield from ()
+    raise failed[0]  # a stream has no other end
+
+
+def _batched(
+    images: Iterator[tuple[Key, Cursor]],
+    size: int,
+    ended: Callable[[Cursor], None],
+    failed: Callable[[UsageError], None],
+) -> Iterator[list[Key]]:
+    """Keys in batches, up to an error, which is told and not raised: where workers are started, the first batches are
+    asked for, and what is raised there leaves workers that nobody ends."""
     while True:
-        batch = list(islice(images, size))
+        try:
+            batch = list(islice(images, size))
+        except UsageError as error:
+            failed(error)
+            return
         ended(batch[-1][1])
         yield [key for key, _ in batch]

@@ -1,5 +1,6 @@
 """Reading beside training: ahead while a batch is held, bounded, in order, and gone when it is closed."""
 
+import multiprocessing
 import subprocess
 import sys
 import threading
@@ -122,7 +123,25 @@ def test_an_error_in_a_shard_ends_the_run_and_the_thread() -> None:
     with pytest.raises(UsageError, match="^shard 0 is gone$"):
         steps(train)
     train.close()
-    assert eventually(lambda: not readers())
+    assert eventually(lambda: not readers()) and not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("window", [1, 9])
+def test_what_was_read_before_an_error_is_trained_on(window: int) -> None:
+    class Ending(Numbered):
+        def read(self, shard: int, start: int) -> Iterator[Encoded]:
+            yield from super().read(shard, start)
+            raise UsageError("gone")
+
+    train = loader(Ending(6), workers=2, batch_size=2, shuffle_buffer=window)
+    seen = []
+    with pytest.raises(UsageError, match="^gone$"):
+        for step in train.epoch(0):
+            seen += [len(first) for first, _ in step]
+    assert seen == ([2, 2, 2] if window == 1 else [])  # a window is used once it is whole
+    assert train.state() == list(Cursor(place=5, taken=1) if window == 1 else Cursor())
+    train.close()
+    assert eventually(lambda: not multiprocessing.active_children())
 
 
 def test_dropped_without_a_word_it_ends_as_well() -> None:

@@ -125,11 +125,8 @@ class Projection:
         cost, rows = self.counts["order"], []
         for label, images in (("ImageNet", IMAGENET), ("a billion images", STREAM)):
             scale = images * math.log2(images) / (cost["images"] * math.log2(cost["images"]))
-            row = [label, f"{cost['seconds'] * scale:.1f}", f"{cost['bytes'] * images / 1e9:.2f}"]
-            row += [f"{cost['sampler_bytes'] * images / n / 1e9:.3g}" for n in GPUS]
-            rows.append(row)
-        lists = " | ".join(f"worker indices at {n} GPUs (GB a process)" for n in GPUS)
-        return table(f"data | order of an epoch (s) | its peak (GB a process) | {lists}", rows)
+            rows.append([label, f"{cost['seconds'] * scale:.1f}", f"{cost['bytes'] * images / 1e9:.2f}"])
+        return table("data | order of an epoch (s) | its peak (GB a process)", rows)
 
     def breaks(self) -> str:
         """Need over what there is, and waiting over computing; the largest above 1 gives way first."""
@@ -139,7 +136,6 @@ class Projection:
                 step = self.step(STREAMED, n)
                 assert step is not None
                 order = self.counts["order"]["bytes"] * images
-                order += self.counts["order"]["sampler_bytes"] * images / n
                 needs = {
                     "cores": step.cores_per_gpu / self.assume.cores_per_gpu,
                     "GPU memory": step.memory_in_one_gb / self.assume.gpu_memory_gb,

@@ -65,11 +65,24 @@ def encoded(rows: Any, column: str) -> Any:
 
 
 def find_image_column(features: Any, named: str | None, where: str) -> str:
-    """The one column of images, or ``named``, where it is one; else :class:`UsageError` listing the columns."""
+    """The one column of images, or ``named``, where it is one; else :class:`UsageError` listing the columns.
+
+    Of several, one of a usual name counts. A column of lists of images is none.
+    """
     from datasets import Image as ImageFeature
 
+    def is_struct(feature: Any) -> bool:
+        return isinstance(feature, dict) and set(feature) == {"bytes", "path"}
+
     typed = [c for c, feature in features.items() if isinstance(feature, ImageFeature)]
-    structs = [c for c, f in features.items() if isinstance(f, dict) and set(f) == {"bytes", "path"}]
+    structs = [c for c, feature in features.items() if is_struct(feature)]
+    inner = {c: getattr(feature, "feature", None) for c, feature in features.items()}
+    lists = [c for c, one in inner.items() if isinstance(one, ImageFeature) or is_struct(one)]
+    if named in lists or (named is None and lists and not typed + structs):
+        raise UsageError(
+            f"column {named or lists[0]!r} of {where} holds lists of images, expected one image in a row; write a row "
+            "for each of them"
+        )
     if named is not None:
         encoded = [c for c, f in features.items() if getattr(f, "dtype", "") in _ENCODED]
         if _existing(features, named, "image", where) not in typed + structs + encoded:

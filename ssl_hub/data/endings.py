@@ -7,7 +7,7 @@ import functools
 from PIL import Image, ImageFile
 
 TABLES = (".parquet", ".arrow")
-ARCHIVES = (".tar",)
+ARCHIVES = (".tar", ".tgz", ".tar.gz")
 
 _USUAL = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")  # what a message names
 _FIRST = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # tried in this order, the rest after them

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ssl_hub.atomic import expanded
+from ssl_hub.data.addresses import is_address, shown
 from ssl_hub.data.folders import ImageFolder
 from ssl_hub.data.hub_datasets import hub_address
 from ssl_hub.data.images import Source
@@ -37,6 +38,11 @@ def find_layout(data: str, reading: Reading) -> Layout:
     """The first that fits: a registered name, a path that exists, a dataset of the Hub. Else UsageError."""
     if data in SOURCES:
         return Registered(data, reading)
+    if is_address(data):
+        raise UsageError(
+            f"{shown(data)} is an address, which pre-training alone reads, as a stream: set data.stream=true; to "
+            "measure on it, give a local folder of images or tables"
+        )
     path = expanded(data)
     if path.exists():
         return _of_path(path, reading)

@@ -124,7 +124,7 @@ class TrainLoader:
         # An accelerator makes views of several micro-batches at once: small kernels cost more to launch than to run.
         view_bytes = self.micro_batch_size * 4 * 3 * views.views.size**2
         self._at_once = 1 if self.device.type == "cpu" else max(1, _VIEWS_AT_ONCE // view_bytes)
-        self._sampler: list[list[tuple[int, int]]] = []
+        self._keys = EpochKeys()
         self._loader: BatchWorkers | None = None
         pixels = decoded(source, resident_bytes).pixels()
         self._pixels = None if pixels is None else _channels_first(pixels, self.device)
@@ -175,17 +175,30 @@ class TrainLoader:
     def _from_workers(self, epoch: int, start_step: int) -> Iterator[Pair]:
         batches = self._indices(epoch, start_step)
         # The epoch travels with each index, because persistent workers keep the data set they started with.
-        self._sampler[:] = [[(epoch, int(index)) for index in indices] for indices in batches]
+        self._keys.epoch, self._keys.batches = epoch, batches
         if self._loader is None:
             cutting = Batches(self.source, Crops(self.views), arrays=True)
-            self._loader = BatchWorkers(
-                cutting, self._sampler, self._workers, self.device, persistent=True, bad=self.bad
-            )
+            self._loader = BatchWorkers(cutting, self._keys, self._workers, self.device, persistent=True, bad=self.bad)
         for crops, indices in self._loader:
             yield views_of_crops(self.views, crops, indices, epoch, self.device, self._memory_format)
 
     def _arranged(self, view: Tensor) -> Tensor:
         return view.contiguous(memory_format=self._memory_format)
+
+
+class EpochKeys:
+    """Batches of (epoch, index), what a worker gets of each image, made of arrays of indices when they are asked for.
+
+    As a list of Python objects they would take 92 bytes an image.
+    """
+
+    def __init__(self, batches: Sequence[NDArray[np.int64]] = ()) -> None:
+        self.epoch = 0
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        epoch = self.epoch
+        return ([(epoch, index) for index in indices.tolist()] for indices in self.batches)
 
 
 def views_of_crops(
@@ -227,9 +240,8 @@ def eval_batches(
         for images, indices in _small_batches(source, positions):
             yield _transformed(images, transform, device), indices
         return
-    batches = [[(0, int(index)) for index in indices] for indices in positions]
-    workers = useful_workers(workers, len(batches))
-    with closing(BatchWorkers(Batches(source, _Whole(transform)), batches, workers, device, persistent=False)) as made:
+    keys, workers = EpochKeys(positions), useful_workers(workers, len(positions))
+    with closing(BatchWorkers(Batches(source, _Whole(transform)), keys, workers, device, persistent=False)) as made:
         for (transformed,), indices in made:
             yield transformed.to(device, non_blocking=True), indices
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import re
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from ssl_hub.atomic import expanded
+from ssl_hub.data.addresses import file_name, is_address, open_file, shown
 from ssl_hub.data.columns import encoded, find_image_column
 from ssl_hub.data.endings import ending_of, image_endings
-from ssl_hub.data.file_splits import files_by_split
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
+from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
 
 _PARQUET_ROWS = 64  # read at a time
+_COUNTED = 1024  # parquet files at addresses whose rows are counted before the first batch, at two requests each
+_AT_ONCE = 16
 _LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
 
 
@@ -62,40 +65,45 @@ class TarShards:
         return len(self.files)
 
     def names(self) -> list[str]:
-        return [Path(file).name for file in self.files]
+        return [file_name(file) for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number, sample = self.files[shard], 0, ("", "")
+        name = shown(file)
         try:
-            with tarfile.open(file) as archive:
+            with _opened(file) as stream, tarfile.open(fileobj=stream) as archive:
                 for member in _images_of(archive):
                     key, kind = _sample(member.name)
                     if self.column not in (None, kind):
                         continue
                     if key == sample[0]:
                         raise UsageError(
-                            f"sample {key!r} of shard {file} holds several images, {sample[1]} and {kind}; set "
+                            f"sample {key!r} of shard {name} holds several images, {sample[1]} and {kind}; set "
                             f"data.image_column to the one that is meant, as in data.image_column={sample[1]}"
                         )
                     sample = key, kind
                     if number >= start:
                         content = archive.extractfile(member)
                         assert content is not None, "it is a file"
-                        yield Encoded(f"{member.name} in {file}", content.read())
+                        yield Encoded(f"{member.name} in {name}", content.read())
                     number += 1
         except (tarfile.TarError, OSError, EOFError) as error:
             cause = str(error).partition(":\n")[0] or type(error).__name__
-            raise UsageError(f"shard {file} cannot be read ({cause}); replace it or remove it") from None
+            raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
 
     def check(self) -> TarShards:
         """The same, or :class:`UsageError` where the first samples hold several images or none of the kind named."""
         kinds: set[str] = set()
-        with contextlib.suppress(tarfile.TarError, OSError, EOFError), tarfile.open(self.files[0]) as archive:
+        with (
+            contextlib.suppress(tarfile.TarError, OSError, EOFError),
+            _opened(self.files[0]) as stream,
+            tarfile.open(fileobj=stream) as archive,
+        ):
             kinds = {_sample(member.name)[1] for member in islice(_images_of(archive), _LOOKED_AT)}
         if self.column is not None and kinds and self.column not in kinds:
             raise UsageError(
-                f"the samples of {self.files[0]} hold no {self.column!r}, which data.image_column names; they hold "
-                f"{', '.join(sorted(kinds))}"
+                f"the samples of {shown(self.files[0])} hold no {self.column!r}, which data.image_column names; they "
+                f"hold {', '.join(sorted(kinds))}"
             )
         for _ in islice(self.read(0, 0), _LOOKED_AT):
             pass
@@ -122,25 +130,24 @@ class ParquetShards:
 
     def __init__(self, files: Sequence[str], image_column: str | None, where: str) -> None:
         from datasets import Features
-        from pyarrow import parquet
 
         self.files = list(files)
-        self.column = find_image_column(
-            Features.from_arrow_schema(parquet.read_schema(self.files[0])), image_column, where
-        )
-        self.images: int | None = sum(parquet.read_metadata(file).num_rows for file in self.files)
+        with self._table(0) as table:
+            self.column = find_image_column(Features.from_arrow_schema(table.schema_arrow), image_column, where)
+        self.images: int | None = None
+        if len(self.files) <= _COUNTED or not is_address(self.files[0]):
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                self.images = sum(pool.map(self._rows, range(len(self.files))))
 
     def __len__(self) -> int:
         return len(self.files)
 
     def names(self) -> list[str]:
-        return [Path(file).name for file in self.files]
+        return [file_name(file) for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
-        from pyarrow import parquet
-
         number = 0
-        with parquet.ParquetFile(self.files[shard]) as table:
+        with self._table(shard) as table:
             for group in range(table.num_row_groups):
                 rows = table.metadata.row_group(group).num_rows
                 if number + rows <= start:
@@ -151,8 +158,23 @@ class ParquetShards:
                 ):
                     for cell in batch.column(0).to_pylist():
                         if number >= start:
-                            yield _of_cell(cell, f"image {number} of {self.files[shard]}")
+                            yield _of_cell(cell, f"image {number} of {shown(self.files[shard])}")
                         number += 1
+
+    def _rows(self, shard: int) -> int:
+        with self._table(shard) as table:
+            return int(table.metadata.num_rows)
+
+    @contextmanager
+    def _table(self, shard: int) -> Iterator[Any]:
+        from pyarrow import ArrowException, parquet
+
+        try:
+            with _opened(self.files[shard]) as stream, parquet.ParquetFile(stream) as table:
+                yield table
+        except (ArrowException, OSError) as error:
+            name, cause = shown(self.files[shard]), str(error).partition("\n")[0]
+            raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
 
 
 class HubShards:
@@ -193,47 +215,24 @@ def _of_cell(cell: Any, name: str) -> Encoded:
 
 
 def open_shards(data: str, split: str, *, image_column: str | None = None) -> Shards:
-    """One split of ``data`` as a stream: a folder of tar or parquet files, a pattern of such files, or a Hub dataset.
+    """One split of ``data`` as a stream: files (see :func:`~ssl_hub.data.shard_files.shard_files`) or a Hub dataset.
 
-    Files belong to splits as in :func:`~ssl_hub.data.file_splits.files_by_split`.
-    Those of a pattern are all ``train``. Raises :class:`UsageError` with what was found.
+    Raises :class:`UsageError` with what was found.
     """
     if not split.isidentifier():
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
-    path, where = expanded(data), f"stream {data!r}"
-    if path.is_dir():
-        for extension, opened in _READERS.items():
-            splits = files_by_split(path, extension)
-            if splits:
-                return opened(splits[resolve_split(split, splits, where)], image_column, where)
-        raise UsageError(
-            f"{data} holds no .tar or .parquet files to stream; set data.stream=false if it is a folder of images"
-        )
-    matching = _matching(path)
-    for extension, opened in _READERS.items():
-        if matching and all(file.endswith(extension) for file in matching):
-            resolve_split(split, ("train",), where)
-            return opened(matching, image_column, where)
+    found, where = shard_files(data), f"stream {data!r}"
+    if found is not None:
+        files = found.splits[resolve_split(split, found.splits, where)]
+        return ParquetShards(files, image_column, where) if found.are_tables else TarShards(files, image_column).check()
     address = hub_address(data)
-    if matching or address is None:
-        found = f"matches {Path(matching[0]).name!r}" if matching else "matches no file"
+    if address is None:
         raise UsageError(
-            f"{data} {found}; a stream is a folder or a pattern of .tar or of .parquet files, or a Hub dataset"
+            f"{data} matches no file; a stream is a folder or a pattern of .tar or of .parquet files, an address of "
+            "such, or a Hub dataset"
         )
     return HubShards(address, split, image_column, data)
 
 
-def _matching(path: Path) -> list[str]:
-    """The file itself, or the files that a pattern matches; a folder with brackets in its name is no pattern."""
-    if path.is_file():
-        return [str(path)]
-    if path.parent.is_dir() and (found := sorted(map(str, path.parent.glob(path.name)))):
-        return found
-    return sorted(glob.glob(str(path), recursive=True))
-
-
-def _tar(files: Sequence[str], image_column: str | None, where: str) -> Shards:
-    return TarShards(files, image_column).check()
-
-
-_READERS: dict[str, Callable[[Sequence[str], str | None, str], Shards]] = {".tar": _tar, ".parquet": ParquetShards}
+def _opened(file: str) -> BinaryIO:
+    return open_file(file) if is_address(file) else open(file, "rb")

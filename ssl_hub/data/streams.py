@@ -3,7 +3,9 @@
 A *lap* is one pass over all shards, in an order drawn for the lap. Whole shards go round the ranks; those that are left
 over when the ranks do not divide their number are read by all ranks, each of which takes every so many-th image. So
 over all ranks each lap has each image once, whatever the ranks do by way of steps. A rank reads its part of a lap
-window by window and shuffles within each; workers only decode, so their number changes nothing.
+window by window and shuffles within each, and a thread reads the next window as one is used up. Workers only decode, so
+their number changes nothing. What is held beside the images of a window is the order of the shards: nothing grows with
+the number of images.
 
 Views are drawn by lap, shard and place in the shard, so they are the same whoever reads the image and when.
 """
@@ -11,16 +13,18 @@ Views are drawn by lap, shard and place in the shard, so they are the same whoev
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from functools import partial
-from itertools import islice
-from typing import NamedTuple
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import torch
 
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.loaders import Crops, Pair, share_of_batch, views_of_crops
+from ssl_hub.data.read_ahead import ReadAhead
 from ssl_hub.data.shards import Shards
 from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
@@ -30,6 +34,7 @@ from ssl_hub.errors import UsageError
 Key = tuple[int, str, bytes | str]  # an image's index, name and file: what a worker gets
 
 _SHARD_ORDER, _WINDOW_ORDER = 2, 3  # set these permutations' hashes apart from each other and from an epoch's
+_TAKEN: Key = (0, "", b"")  # in the place of an image that has left the window, so that its bytes are freed
 _LAP_BITS, _SHARD_BITS, _PLACE_BITS = 15, 20, 28  # of an image's index
 
 
@@ -57,29 +62,44 @@ class StreamOrder:
         self.shards, self.seed, self.rank, self.world, self.window = shards, seed, rank, world, window
         self.at_least = at_least
 
-    def after(self, cursor: Cursor) -> Iterator[tuple[Key, Cursor]]:
-        """Images from ``cursor`` on, each with the cursor that follows it."""
-        while True:
-            count = 0
-            for opened, window in self._windows(cursor):
-                order = permutation(len(window), self.seed, *opened[:3], _WINDOW_ORDER)
-                taken = cursor.taken if opened[:3] == cursor[:3] else 0
-                for number in range(taken, len(window)):
-                    yield window[order[number]], opened._replace(taken=number + 1)
-                count += len(window)
-            if count < self.at_least and cursor[1:] == (0, 0, 0):
-                raise UsageError(
-                    f"a process reads {count} images in one pass over the stream and needs at least {self.at_least}; "
-                    "lower train.batch_size or start fewer processes"
-                )
-            cursor = Cursor(cursor.lap + 1)
+    def after(self, cursor: Cursor) -> Generator[tuple[Key, Cursor]]:
+        """Images from ``cursor`` on, each with the cursor that follows it.
 
-    def _windows(self, start: Cursor) -> Iterator[tuple[Cursor, list[Key]]]:
-        """What is left of a lap from the window at ``start`` on, in windows, each with where it starts."""
-        images = self._lap(start)
+        A thread reads on meanwhile, into what the images that have been taken leave free of the window, and two
+        batches beyond; it ends when this is closed.
+        """
+        with closing(ReadAhead(self._laps(cursor), self.window + 2 * self.at_least + 1)) as images:
+            while True:
+                count = 0
+                for opened, window in self._windows(iter(images.__next__, None)):
+                    order = permutation(len(window), self.seed, *opened[:3], _WINDOW_ORDER)
+                    taken = cursor.taken if opened[:3] == cursor[:3] else 0
+                    images.release(taken)
+                    for number in range(taken, len(window)):
+                        key, window[order[number]] = window[order[number]], _TAKEN
+                        images.release()
+                        yield key, opened._replace(taken=number + 1)
+                    count += len(window)
+                images.release()  # the end of the lap
+                if count < self.at_least and cursor[1:] == (0, 0, 0):
+                    raise UsageError(
+                        f"a process reads {count} images in one pass over the stream and needs at least "
+                        f"{self.at_least}; lower train.batch_size or start fewer processes"
+                    )
+                cursor = Cursor(cursor.lap + 1)
+
+    def _windows(self, images: Iterator[tuple[Cursor, Key]]) -> Iterator[tuple[Cursor, list[Key]]]:
+        """What is left of a lap in windows, each with where it starts."""
         while head := next(images, None):
             at, first = head
             yield at, [first, *(key for _, key in islice(images, self.window - 1))]
+
+    def _laps(self, start: Cursor) -> Iterator[tuple[Cursor, Key] | None]:
+        """This rank's images from ``start`` on without end, with None after each lap."""
+        while True:
+            yield from self._lap(start)
+            yield None
+            start = Cursor(start.lap + 1)
 
     def _lap(self, start: Cursor) -> Iterator[tuple[Cursor, Key]]:
         """This rank's images of a lap from ``start`` on, each with its own place."""
@@ -165,6 +185,7 @@ class StreamLoader:
         )
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._cursor = Cursor()
+        self._images: Generator[tuple[Key, Cursor]] | None = None
         self._loader: BatchWorkers | None = None
         self._batches: Iterator[tuple[Pair, Cursor]] | None = None
 
@@ -191,6 +212,8 @@ class StreamLoader:
         self._batches = None
         if self._loader is not None:
             self._loader.close()
+        if self._images is not None:
+            self._images.close()
 
     def _step(self, batches: Iterator[tuple[Pair, Cursor]]) -> Iterator[Pair]:
         for pair, cursor in islice(batches, self.accumulation):
@@ -200,15 +223,34 @@ class StreamLoader:
     def _from_cursor(self) -> Iterator[tuple[Pair, Cursor]]:
         # Workers are ahead of training, so each batch's cursor waits here until the batch has come back.
         ends: deque[Cursor] = deque()
-        keys = _batched(self.order.after(self._cursor), self.micro_batch_size, ends.append)
+        self._images = self.order.after(self._cursor)
+        failed: list[UsageError] = []
+        keys = _batched(self._images, self.micro_batch_size, ends.append, failed.append)
         batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True, values=self._values)
         self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
         finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
-        return ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
+        made = ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
+        return chain(made, _raised(failed))
 
 
-def _batched(images: Iterator[tuple[Key, Cursor]], size: int, ended: Callable[[Cursor], None]) -> Iterator[list[Key]]:
+def _raised(failed: list[UsageError]) -> Iterator[Any]:
+    yield from ()
+    raise failed[0]  # a stream has no other end
+
+
+def _batched(
+    images: Iterator[tuple[Key, Cursor]],
+    size: int,
+    ended: Callable[[Cursor], None],
+    failed: Callable[[UsageError], None],
+) -> Iterator[list[Key]]:
+    """Keys in batches, up to an error, which is told and not raised: where workers are started, the first batches are
+    asked for, and what is raised there leaves workers that nobody ends."""
     while True:
-        batch = list(islice(images, size))
+        try:
+            batch = list(islice(images, size))
+        except UsageError as error:
+            failed(error)
+            return
         ended(batch[-1][1])
         yield [key for key, _ in batch]

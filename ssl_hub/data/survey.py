@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ssl_hub.atomic import expanded
+from ssl_hub.data.addresses import has_ending, is_address
 from ssl_hub.data.duplicates import CHEAP_BYTES, duplicates, stored_bytes
 from ssl_hub.data.endings import ARCHIVES
 from ssl_hub.data.file_splits import files_by_split
@@ -13,6 +15,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
 from ssl_hub.data.look import Look, look_at
 from ssl_hub.data.reading import Reading
+from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.shards import Shards, open_shards
 from ssl_hub.data.sources import open_layout
 from ssl_hub.data.splits import WORDS, meaning
@@ -35,7 +38,7 @@ def survey(
 ) -> dict[str, Any]:
     """All that is known of ``data`` without training on it, as plain JSON.
 
-    Keys: ``data``; ``stream`` (whether it is one of tar files); ``range``; ``thorough``; ``splits``, each an
+    Keys: ``data``; ``stream`` (whether it can be read as nothing else); ``range``; ``thorough``; ``splits``, each an
     :func:`~ssl_hub.data.inventory.inventory` with ``called``, what the data calls it, and a ``fingerprint``, or with
     ``error``, why it cannot be opened; and ``duplicates``, None where contents were not compared (over 256 MB, unless
     ``thorough``).
@@ -44,10 +47,8 @@ def survey(
     """
     values = ValueRange.parse(value_range)
     found: dict[str, Any] = {"data": data, "stream": False, "range": value_range, "thorough": thorough}
-    path = expanded(data)
-    tar = files_by_split(path, ARCHIVES[0]) if path.is_dir() else {}
-    if tar:
-        return found | {"stream": True, "splits": _of_streams(data, tar, image_column, values), "duplicates": None}
+    if files := _streamed(data):
+        return found | {"stream": True, "splits": _of_streams(data, files, image_column, values), "duplicates": None}
     layout = open_layout(data, Reading(image_column, label_column, values))
     splits: dict[str, Any] = {}
     opened: dict[str, Source] = {}
@@ -71,12 +72,25 @@ def survey(
     return found | {"splits": splits, "duplicates": duplicates(opened, progress) if compared else None}
 
 
+def _streamed(data: str) -> dict[str, list[str]]:
+    """Files by split of what can be read as a stream alone: an address, a pattern, archives."""
+    path = expanded(data)
+    archives = bool(files_by_split(path, ARCHIVES)) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
+    if not (archives or is_address(data) or (re.search(r"[*{\[]", data) and not path.exists())):
+        return {}
+    found = shard_files(data)
+    return {} if found is None else found.splits
+
+
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:
-    return {
-        split: {"called": "", "shards": len(its), "images": None, "classes": None, "unlabelled": None, "endings": {},
-                "passed_over": {}, "looked_at": _start_of(open_shards(data, split, image_column=image_column), values)}
-        for split, its in files.items()
-    }  # fmt: skip
+    splits: dict[str, Any] = {}
+    for split, its in files.items():
+        shards = open_shards(data, split, image_column=image_column)
+        splits[split] = {
+            "called": "", "shards": len(its), "images": shards.images, "classes": None, "unlabelled": None,
+            "endings": {}, "passed_over": {}, "looked_at": _start_of(shards, values),
+        }  # fmt: skip
+    return splits
 
 
 def _start_of(shards: Shards, values: ValueRange) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def _head(survey: Mapping[str, Any]) -> Iterator[str]:
     count = len(survey["splits"])
     splits = f"{count} split{'s' * (count != 1)}"
     if survey["stream"]:
-        yield f"{survey['data']}: a stream of {sum(known['shards'] for known in opened)} tar files, {splits}"
+        yield f"{survey['data']}: a stream of {sum(known['shards'] for known in opened)} files, {splits}"
     else:
         yield f"{survey['data']}: {sum(known['images'] for known in opened):,} images, {splits}"
 
@@ -40,7 +40,7 @@ def _split(known: Mapping[str, Any]) -> str:
     if "error" in known:
         return "cannot be opened"
     if "shards" in known:
-        return f"{known['shards']} tar files"
+        return f"{known['shards']} files"
     parts = [f"{known['images']:,} images", _classes(known["classes"])]
     if known["endings"]:
         most = list(known["endings"].items())

@@ -11,6 +11,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, List, Va
 from datasets.exceptions import DatasetNotFoundError
 from PIL import Image as PILImage
 
+from ssl_hub.data.columns import find_image_column
 from ssl_hub.data.images import Source
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.sources import open_source
@@ -326,3 +327,14 @@ def test_configurations_of_a_copy_of_a_hub_dataset(tmp_path: Path) -> None:
         open_source(str(tmp_path), "train")
     with pytest.raises(UsageError, match="'c' not found"):
         open_source(f"{tmp_path}:c", "train")
+
+
+def test_lists_of_images_are_no_column_of_images() -> None:
+    both = {"image": Image(), "others": List(Image())}
+    assert find_image_column(Features(both), None, "t") == "image"
+    for features, named in ((both, "others"), ({"others": List(Image())}, None)):
+        with pytest.raises(UsageError, match="column 'others' of t holds lists of images, expected one image in a row"):
+            find_image_column(Features(features), named, "t")
+    structs = Features({"shots": List({"bytes": Value("binary"), "path": Value("string")}), "n": Value("int64")})
+    with pytest.raises(UsageError, match="column 'shots' of t holds lists of images"):
+        find_image_column(structs, None, "t")

@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import Accelerator
 
 import ssl_hub
-from ssl_hub.data import streams
+from ssl_hub.data import addresses, streams
 
 STEPS, STOP = 6, 4
 SETTINGS: dict[str, Any] = {
@@ -18,14 +18,16 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def train(shards: Path, output: Path, **changes: Any) -> None:
+def train(shards: str, output: Path, **changes: Any) -> None:
     ssl_hub.pretrain(
-        "directpred-digits", data=str(shards), output=output, overrides={**SETTINGS, **changes.pop("settings", {})},
+        "directpred-digits", data=shards, output=output, overrides={**SETTINGS, **changes.pop("settings", {})},
         **changes,
     )  # fmt: skip
 
 
-def main(shards: Path, folder: Path) -> None:
+def main(folder: Path, shards: str, again: str) -> None:
+    """``again`` is another address of the same shards."""
+    addresses.WAITS = (0,) * 5
     seen: list[int] = []
     original = streams.views_of_crops
 
@@ -37,9 +39,9 @@ def main(shards: Path, folder: Path) -> None:
     Accelerator.end_training = lambda self: None  # it would end the process group, which is of more than one run here
     train(shards, folder / "straight")
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
-    train(shards, folder / "stopped", settings={"train.max_steps": STOP})
-    train(shards, folder / "stopped", resume=True, allow_change=["train.max_steps"])
+    train(again, folder / "stopped", settings={"train.max_steps": STOP})
+    train(again, folder / "stopped", resume=True, allow_change=["train.max_steps"])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

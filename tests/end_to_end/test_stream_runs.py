@@ -11,6 +11,7 @@ from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from tests.data.encoded import png, write_tar
+from tests.data.file_server import served
 from tests.end_to_end import stream_on_ranks
 from tests.end_to_end.test_launchers import TORCHRUN, environment, facts
 
@@ -30,11 +31,15 @@ def same_model(one: Path, two: Path) -> bool:
 
 
 def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*TORCHRUN, "2", str(Path(stream_on_ranks.__file__)), str(shards), str(tmp_path)],
-        env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    """Over HTTP, with connections that are cut: the straight run on plain ones, the other on those."""
+    with served(shards) as server:
+        addresses = [f"{server}/{fault}/train-{{000..003}}.tar" for fault in ("plain", "cut")]
+        done = subprocess.run(
+            [*TORCHRUN, "2", str(Path(stream_on_ranks.__file__)), str(tmp_path), *addresses],
+            env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert f"{server}/cut/" in done.stderr  # asked again
     seen = [json.loads((tmp_path / f"seen-{rank}.json").read_text()) for rank in range(2)]
     assert [len(rank) for rank in seen] == [12, 12]  # 6 steps of 2 images on each
     first_lap = [index for rank in seen for index in rank if index >> 48 == 0]
@@ -42,14 +47,20 @@ def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp
     assert facts(tmp_path / "straight")["processes"] == 2
     assert same_model(tmp_path / "straight", tmp_path / "stopped")
     with pytest.raises(UsageError, match="the stream was read by 2 processes and now by 1, .*; resume on 2"):
-        stream_on_ranks.train(shards, tmp_path / "stopped", resume=True, allow_change=["images_at_once"])
+        stream_on_ranks.train(
+            str(shards), tmp_path / "stopped", resume=True, allow_change=["images_at_once", "data.name"]
+        )
 
 
 def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, tmp_path: Path) -> None:
-    stream_on_ranks.train(shards, tmp_path / "straight")
-    stream_on_ranks.train(shards, tmp_path / "stopped", settings={"train.max_steps": stream_on_ranks.STOP})
+    stream_on_ranks.train(str(shards), tmp_path / "straight")
+    stream_on_ranks.train(str(shards), tmp_path / "stopped", settings={"train.max_steps": stream_on_ranks.STOP})
     stream_on_ranks.train(
-        shards, tmp_path / "stopped", settings={"runtime.workers": 0}, resume=True, allow_change=["train.max_steps"]
+        str(shards),
+        tmp_path / "stopped",
+        settings={"runtime.workers": 0},
+        resume=True,
+        allow_change=["train.max_steps"],
     )
     assert same_model(tmp_path / "straight", tmp_path / "stopped")
     assert [record["step"] for record in read_metrics(tmp_path / "stopped")] == list(range(1, 7))

@@ -1,0 +1,86 @@
+"""Which files a stream is of: those of a folder, of a pattern with stars or braces, or at an address, by split."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from ssl_hub.atomic import expanded
+from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
+from ssl_hub.data.endings import ARCHIVES
+from ssl_hub.data.file_splits import DEPTH, by_split, files_by_split
+from ssl_hub.errors import UsageError
+
+ENDINGS = (ARCHIVES, (".parquet",))
+
+
+class ShardFiles(NamedTuple):
+    """Files of one kind by split, each split's in order."""
+
+    splits: dict[str, list[str]]
+
+    @property
+    def are_tables(self) -> bool:
+        return next(iter(self.splits.values()))[0].endswith(".parquet")
+
+
+def shard_files(data: str) -> ShardFiles | None:
+    """The files that ``data`` means; None where it is no path, no address, and no pattern of any.
+
+    Files of a folder belong to splits as in :func:`~ssl_hub.data.file_splits.files_by_split`, and so do those of an
+    address; those of a local pattern are all ``train``. Raises :class:`UsageError` with what was found instead.
+    """
+    if is_address(data):
+        return _at_address(data)
+    path = expanded(data)
+    if path.is_dir():
+        for ending in ENDINGS:
+            if splits := files_by_split(path, ending):
+                return ShardFiles(splits)
+        raise UsageError(
+            f"{data} holds no .tar or .parquet files to stream; set data.stream=false if it is a folder of images"
+        )
+    files = _local(path)
+    return _of_one_kind(data, files) if files else None
+
+
+def _at_address(data: str) -> ShardFiles:
+    every = sum(ENDINGS, ())
+    if is_folder(data, every):
+        found = below(data, every, DEPTH)
+        for ending in ENDINGS:
+            if its := {PurePath(name): file for name, file in found.items() if has_ending(name, ending)}:
+                return ShardFiles(by_split(its))
+        raise UsageError(f"{shown(data)} holds no .tar or .parquet files to stream")
+    files = matching(data, every)
+    if not files:
+        raise UsageError(f"{shown(data)} matches no file; give a folder or a pattern of .tar or of .parquet files")
+    return _of_one_kind(data, files)
+
+
+def _of_one_kind(data: str, files: list[str]) -> ShardFiles:
+    if not any(all(has_ending(file, ending) for file in files) for ending in ENDINGS):
+        raise UsageError(
+            f"{shown(data)} matches {file_name(files[0])!r}; a stream is a folder or a pattern of .tar or of "
+            ".parquet files, or a Hub dataset"
+        )
+    return ShardFiles({"train": files})
+
+
+def _local(path: Path) -> list[str]:
+    """The file itself, or the files that a pattern matches; a folder with brackets in its name is no pattern."""
+    if path.is_file():
+        return [str(path)]
+    names = [Path(name) for name in braced(str(path))]
+    found = {name: _globbed(name) for name in names}
+    missing = [name for name, its in found.items() if not its]
+    if len(missing) < len(names) and missing:
+        raise UsageError(f"shard {missing[0]} does not exist, which the braces name; put it back, or leave it out")
+    return [file for its in found.values() for file in its]
+
+
+def _globbed(path: Path) -> list[str]:
+    if path.parent.is_dir() and (found := sorted(map(str, path.parent.glob(path.name)))):
+        return found
+    return sorted(glob.glob(str(path), recursive=True))

@@ -131,7 +131,7 @@ def log(output: Path) -> Path:
 
 def outcome(output: Path) -> dict[str, Any]:
     """Everything that must be the same."""
-    readings = [[reading[key] for key in COMPARED] for reading in read_metrics(output)]
+    readings = [[reading.get(key) for key in COMPARED] for reading in read_metrics(output)]
     return {**{name: (output / name).read_bytes() for name in RELEASE}, METRICS: readings}
 
 

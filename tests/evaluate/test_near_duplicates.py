@@ -109,7 +109,7 @@ def test_the_command_writes_lists_that_open_and_a_sheet(photos, tmp_path, capsys
     assert (found["images"], len(found["pairs"]), len(found["dropped"])) == (33, 6, 5)
     assert said.err.count("reused") == 2
     keep.unlink()
-    again = ["--split", f"train@{drop}", "--list-keep", str(keep), "--threshold", "0.99"]
+    again = ["--split", f"train@{drop}", "--list-keep", str(keep), "--threshold", "0.98"]
     assert main(["duplicates", str(photos), "--model", "pixels", *again]) == 0
     assert len(keep.read_text().splitlines()) == 4
 

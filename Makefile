@@ -6,7 +6,7 @@ DEMO := runs/directpred-digits
 # One process, no questions: what `accelerate launch` would otherwise ask for or warn about.
 LAUNCH := $(BIN)/accelerate launch --config_file recipes/accelerate/one_cpu.yaml
 
-.PHONY: install demo check lint types docs test test-kernels test-slow test-data test-browser bench claims kills terms clean
+.PHONY: install demo check lint types docs test test-kernels test-slow test-data test-export test-browser bench claims kills terms clean
 
 install: .venv/installed
 
@@ -48,6 +48,11 @@ test-slow: install
 ## What needs data outside the repository: DATA=folder with cifar10/ and imagenet_samples/
 test-data: install
 	$(BIN)/python -m pytest -m data
+
+## The tests of ONNX, whose packages (120 MB) the development environment does not have
+test-export: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[export]'
+	$(BIN)/python -m pytest tests/exporting tests/examples tests/docs
 
 ## Reports in a real headless Chromium (Debian: apt-get install chromium)
 test-browser: install

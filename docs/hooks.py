@@ -36,7 +36,7 @@ from ssl_hub.zoo import get_recipe, list_recipes
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "theory_tour.py"
-PACKAGES = ("zoo", "model", "data", "hub", "evaluate", "train", "report", "theory")
+PACKAGES = ("zoo", "model", "data", "hub", "evaluate", "exporting", "train", "report", "theory")
 PLACEHOLDER = re.compile(r"<!-- generate: (\w+) ?([^\n]*?) -->(\n.*?<!-- end -->)?", re.DOTALL)
 AT_BUILD = ("script",)  # too long to stand in a page twice
 FIELD = re.compile(r"^    (\w+): [^=#\n]+ = (.*?)(?:  # (.*))?$", re.MULTILINE)
@@ -246,6 +246,31 @@ def families() -> str:
     return f"timm {found['timm']}, {len(rows)} families.\n\n" + _table(head, rows)
 
 
+def exports() -> str:
+    """What one model of each family gave in each format, as benchmarks/export_families.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "export_families.json").read_text())
+    formats = {
+        "onnx, pooled": "ONNX",
+        "onnx, stages": "ONNX, stages",
+        "torch-export, pooled": "torch.export",
+        "torchscript, pooled": "TorchScript",
+    }
+    rows = []
+    for family, row in found["families"].items():
+        said = [_exported(row.get(key)) for key in formats]
+        wrong = dict.fromkeys(row[key] for key in formats if isinstance(row.get(key), str))
+        strides = ", ".join(map(str, row.get("strides", [])))
+        why = row.get("left_out") or "; ".join(word.removeprefix("UsageError: ") for word in wrong)
+        rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), *said, strides, why))
+    head = ("family", "model", "pixels", *formats.values(), "strides", "why not")
+    versions = ", ".join(f"{name} {found[name]}" for name in ("timm", "torch", "onnx", "onnxruntime"))
+    return f"{versions}; {len(rows)} families.\n\n" + _table(head, rows)
+
+
+def _exported(difference: Any) -> str:
+    return "" if difference is None else "no" if isinstance(difference, str) else f"{difference:.0e}"
+
+
 def _without_roles(docstring: str) -> str:
     return re.sub(r":\w+:(`)~?([\w.]+`)", r"\1\2", docstring)
 
@@ -275,7 +300,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 GENERATORS: dict[str, Callable[..., str]] = {
     generator.__name__: generator
-    for generator in (recipes, options, settings, importers, protocols, tables, families, script)
+    for generator in (recipes, options, settings, importers, protocols, tables, families, exports, script)
 }
 
 

@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "embed": "ssl_hub.evaluate.embedding",
     "eval_transform": "ssl_hub.evaluate.model",
+    "export": "ssl_hub.exporting.export",
+    "feature_maps": "ssl_hub.evaluate.feature_maps",
     "finetune": "ssl_hub.train.finetune",
     "get_recipe": "ssl_hub.zoo",
     "import_checkpoint": "ssl_hub.hub.importers.importing",
@@ -22,6 +24,7 @@ _PUBLIC = {
     "linear_probe": "ssl_hub.evaluate.model",
     "list_recipes": "ssl_hub.zoo",
     "load": "ssl_hub.hub.store",
+    "near_duplicates": "ssl_hub.evaluate.near_duplicates",
     "pretrain": "ssl_hub.train.loop",
     "push": "ssl_hub.hub.publish",
     "Recipe": "ssl_hub.config",
@@ -51,9 +54,12 @@ if TYPE_CHECKING:
     from ssl_hub.errors import UsageError as UsageError
     from ssl_hub.evaluate.embedding import embed as embed
     from ssl_hub.evaluate.embedding import similar as similar
+    from ssl_hub.evaluate.feature_maps import feature_maps as feature_maps
     from ssl_hub.evaluate.model import eval_transform as eval_transform
     from ssl_hub.evaluate.model import knn as knn
     from ssl_hub.evaluate.model import linear_probe as linear_probe
+    from ssl_hub.evaluate.near_duplicates import near_duplicates as near_duplicates
+    from ssl_hub.exporting.export import export as export
     from ssl_hub.hub.importers.importing import import_checkpoint as import_checkpoint
     from ssl_hub.hub.publish import push as push
     from ssl_hub.hub.store import load as load

@@ -16,7 +16,7 @@ BASE = {"errors", "processes", "stopping", "registry", "atomic", "config", "code
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
-TOP = ZOO | {"hub", "evaluate", "tables", "train", "theory", "report"}
+TOP = ZOO | {"hub", "evaluate", "tables", "exporting", "train", "theory", "report"}
 ALLOWED = {
     "errors": set(),
     "processes": set(),
@@ -31,6 +31,7 @@ ALLOWED = {
     "zoo": DATA,
     "hub": ZOO | {"theory"},
     "evaluate": ZOO | {"hub"},
+    "exporting": ZOO | {"hub", "evaluate"},
     "tables": ZOO | {"hub", "evaluate"},
     "train": ZOO | {"evaluate", "hub", "tables", "theory"},
     "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},

@@ -27,6 +27,7 @@ def register(commands: Subparsers) -> None:
     similar = commands.add_parser("similar", help="the images of a split that are nearest to one")
     _data_arguments(similar, split="train", image=True)
     similar.add_argument("--k", type=int, default=8, help="neighbours (default 8)")
+    similar.add_argument("--index", metavar="FOLDER", help="keep the features there, for the next time")
     similar.add_argument("--out", help="also draw them: a .png or .jpg file")
     similar.set_defaults(run=_similar)
 
@@ -67,8 +68,9 @@ def _similar(arguments: Namespace) -> None:
     from ssl_hub.evaluate.embedding import similar
 
     found = similar(
-        arguments.model, arguments.image, arguments.data, k=arguments.k, out=arguments.out, **_options(arguments)
-    )
+        arguments.model, arguments.image, arguments.data, k=arguments.k, out=arguments.out, index=arguments.index,
+        **_options(arguments),
+    )  # fmt: skip
     width = max(len(neighbour.label or "") for neighbour in found)
     for place, neighbour in enumerate(found, start=1):
         print(f"{place:3}  {neighbour.similarity:.4f}  {neighbour.label or '':{width}}  {neighbour.id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +72,22 @@ def _first_places(source: Source, progress: Progress) -> tuple[dict[bytes, int],
     return first, again
 
 
-def _digests(source: Source) -> Iterable[bytes]:
-    def of(position: int) -> bytes:
-        try:
-            encoded = source.stored(position)
-            if encoded is None:
-                pixels = source.array(position)
-                encoded = np.ascontiguousarray(pixels).tobytes() + str(pixels.shape).encode(), ""
-            return digest(encoded)
-        except UsageError:
-            return _UNREADABLE
+def content_of(source: Source, position: int) -> bytes:
+    """What is the same for two images of the same content alone; empty for one that cannot be read."""
+    try:
+        encoded = source.stored(position)
+        if encoded is None:
+            pixels = source.array(position)
+            encoded = np.ascontiguousarray(pixels).tobytes() + str(pixels.shape).encode(), ""
+        return digest(encoded)
+    except UsageError:
+        return _UNREADABLE
 
+
+def _digests(source: Source) -> Iterable[bytes]:
     with ThreadPoolExecutor(decoding_threads(2**20)) as pool:
         for start in range(0, len(source), 1024):
-            yield from pool.map(of, range(start, min(start + 1024, len(source))))
+            yield from pool.map(partial(content_of, source), range(start, min(start + 1024, len(source))))
 
 
 def _found(pairs: list[tuple[int, int]], one: Source, other: Source) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ssl_hub.atomic import replace_file
 from ssl_hub.data.images import Source
 from ssl_hub.errors import UsageError
 
@@ -106,3 +109,35 @@ def _distinct(chosen: list[int], wanted: list[str], file: Path) -> NDArray[np.in
 
 def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def write_list(source: Source, rows: NDArray[np.int64], path: Path) -> None:
+    """Write a file list of these images (rows, ascending), which :func:`listed` reads back as exactly them.
+
+    A line is a path below the data's root, or the whole path where that would name several.
+
+    Raises :class:`UsageError` where the data has no file names, none are left, or a name cannot stand in a list.
+    """
+    names = source.names()
+    if names is None:
+        raise UsageError(f"split {source.split!r} of {source.name} has no file names, so no list can name its images")
+    if not len(rows):
+        raise UsageError(f"the list {path} would be empty; expected at least one image")
+    ends = Counter(_ends(names))
+    root = "" if source.root is None else source.root.resolve().as_posix()
+    lines = [f"./{name}" if ends[_plain(name)] == 1 else f"{root}/{name}" for name in (names[row] for row in rows)]
+
+    def write_checked(aside: Path) -> None:
+        aside.write_bytes(b"".join(os.fsencode(line) + b"\n" for line in lines))
+        if list(listed(source, aside).names() or ()) != [names[row] for row in rows.tolist()]:
+            raise UsageError(f"the names in {source.name} cannot stand in a file list; rename them")
+
+    replace_file(path, write_checked)
+
+
+def _ends(names: Sequence[str]) -> Iterator[str]:
+    """Every path that ends a name, its whole among them."""
+    for name in names:
+        for variant in {name, _APPENDED_WORDNET_ID.sub(r"\1", name)}:
+            parts = _plain(variant).split("/")
+            yield from ("/".join(parts[place:]) for place in range(len(parts)))

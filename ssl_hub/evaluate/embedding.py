@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import Image
 from torch import nn
 
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
@@ -21,6 +22,8 @@ from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.model import Subject, open_model
+from ssl_hub.evaluate.picture_rows import row_of
+from ssl_hub.evaluate.similarity_index import kept
 
 QUERIES_AT_ONCE = 1024
 
@@ -79,6 +82,7 @@ def similar(
     split: str = "train",
     k: int = 8,
     out: str | Path | None = None,
+    index: str | Path | None = None,
     image_column: str | None = None,
     label_column: str | None = None,
     batch_size: int = 256,
@@ -92,6 +96,8 @@ def similar(
         data: a registered name, path or Hub dataset id; by default what the release was pre-trained on.
         k: how many; all where the split has fewer.
         out: a picture of the image and its neighbours, of any format that Pillow writes.
+        index: a folder where the features of the split are kept, and taken from the next time; see
+            :mod:`ssl_hub.evaluate.similarity_index`.
 
     Raises:
         UsageError: k below 1, an image that cannot be read, or what opening the model and data raises.
@@ -106,7 +112,8 @@ def similar(
     values = subject.transform.values
     query = to_rgb(image, values) if isinstance(image, Image.Image) else decode(image, str(image), values)
     source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
-    bank = features_of(subject, source, batch_size=batch_size, workers=workers)
+    make = partial(features_of, subject, source, batch_size=batch_size, workers=workers)
+    bank = make() if index is None else kept(index, subject, source, make)[0]
     asked = features_of(subject, Source("image", "query", [query]), batch_size=1, workers=0)
     similarities, rows = nearest(bank.x, asked.x, k)
     neighbours = [
@@ -175,30 +182,13 @@ def class_of(source: Source, row: int) -> str | None:
     return source.classes[source.labels[row]]
 
 
-def neighbour_sheet(query: Image.Image, neighbours: Sequence[tuple[Image.Image, str]], side: int = 112) -> Image.Image:
+def neighbour_sheet(query: Image.Image, neighbours: Sequence[tuple[Image.Image, str]]) -> Image.Image:
     """One row: the query, a gap, then each neighbour over its caption."""
-    import matplotlib
-
-    font = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf", 11)
-    gap, below = 8, 34
-    sheet = Image.new("RGB", (gap + (side + gap) * (len(neighbours) + 1) + gap, side + below + gap), "white")
-    draw = ImageDraw.Draw(sheet)
-    for place, (image, caption) in enumerate([(query, "query"), *neighbours]):
-        left = gap + place * (side + gap) + (gap if place else 0)
-        method = Image.Resampling.NEAREST if max(image.size) < side else Image.Resampling.LANCZOS
-        sheet.paste(ImageOps.fit(image, (side, side), method), (left, gap))
-        for line, text in enumerate(caption.splitlines()):
-            draw.text((left, gap + side + 3 + 14 * line), _fitted(text, font, side), fill="#333333", font=font)
+    asked, found = row_of([(query, "query")]), row_of(neighbours)
+    sheet = Image.new("RGB", (asked.width + found.width, found.height), "white")
+    sheet.paste(asked, (0, 0))
+    sheet.paste(found, (asked.width, 0))
     return sheet
-
-
-def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
-    """The text, its end replaced by an ellipsis where it is wider than ``width`` pixels."""
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(text + "…") > width:
-        text = text[:-1]
-    return text + "…"
 
 
 def _caption(neighbour: Neighbour) -> str:

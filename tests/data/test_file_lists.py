@@ -1,10 +1,13 @@
 """File lists: the images that are named, whichever way they are named, and a word on those that are not there."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Image
 
+from ssl_hub.data.file_lists import write_list
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from tests.data.encoded import png
@@ -134,3 +137,28 @@ def test_a_path_of_another_split_names_nothing(tmp_path: Path) -> None:
     file = write(tmp_path / "list.txt", "test/n01440764/n01440764_1.JPEG")
     with pytest.raises(UsageError, match="names 1 images, 1 of which are not in split 'train'"):
         open_source(str(imagenet(tmp_path / "imagenet")), f"train@{file}")
+
+
+def test_a_list_that_is_written_is_read_back_as_the_same_images(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    names = [
+        "k/a.png",
+        "x/k/a.png",
+        "#/b.png",
+        " c/ d.png",
+        "x/e\u00e9.png",
+        os.fsdecode(b"x/\xff.png"),
+        "x/y_n01440764.png",
+    ]
+    for number, name in enumerate(names):
+        (root / "train" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "train" / name).write_bytes(png(number))
+    source = open_source(str(root), "train")
+    rows = np.delete(np.arange(len(source)), [1])
+    write_list(source, rows, tmp_path / "list.txt")
+    again = open_source(str(root), f"train@{tmp_path / 'list.txt'}")
+    assert list(again.names() or ()) == [(source.names() or ())[row] for row in rows]
+    (root / "train/x/two\nlines.png").write_bytes(png(0))
+    with pytest.raises(UsageError, match="not in|cannot stand in a file list"):
+        write_list(open_source(str(root), "train"), np.arange(len(names) + 1), tmp_path / "other.txt")
+    assert not (tmp_path / "other.txt").exists()

@@ -10,11 +10,12 @@ a reader gets, so that a page takes seconds:
 A comment above a block says what it needs that a test has not: ``<!-- needs: network -->``, ``gpu``, ``data`` or
 ``memory``. Such a block is not run; that its Python compiles, its commands parse, and its recipes, settings and files
 exist is checked.
-``<!-- needs: minutes -->`` leaves a block to the slow tests.
+``<!-- needs: minutes -->`` leaves a block to the slow tests, and ``<!-- needs: onnx -->`` to where its packages are.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -33,7 +34,8 @@ from unittest import mock
 
 ROOT = Path(__file__).parents[2]
 EPOCHS = 2
-NEEDS = ("network", "gpu", "data", "memory", "minutes")
+NEEDS = ("network", "gpu", "data", "memory", "minutes", "onnx")
+OF_ONNX = ("onnx", "onnxscript", "onnxruntime")
 LANGUAGES = ("bash", "python")
 SHOWN = ("text", "json", "yaml", "html")  # nothing to run
 FURNITURE = ("recipes", "examples", "benchmarks", "docs")  # folders of the repository that pages speak of
@@ -87,13 +89,20 @@ def run_blocks(blocks: Iterable[Block], folder: Path, *, minutes: bool = False) 
     _shorten_digits()
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks:
-        if set(block.needs) - {"minutes"} or ("minutes" in block.needs and not minutes):
+        if not _met(block.needs, minutes):
             _guarded(block, _check_unrun, block)
         elif block.language == "python":
             _guarded(block, exec, compile(block.code, str(block), "exec"), namespace)
         elif block.language == "bash":
             for command in _commands(block.code):
                 _guarded(block, _run_command, command)
+
+
+def _met(needs: tuple[str, ...], minutes: bool) -> bool:
+    has = {"minutes"} if minutes else set()
+    if all(importlib.util.find_spec(name) for name in OF_ONNX):
+        has.add("onnx")
+    return set(needs) <= has
 
 
 def _furnish(folder: Path) -> None:

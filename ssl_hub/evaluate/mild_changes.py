@@ -1,0 +1,91 @@
+"""How near two pictures of the same thing are in a model's features: what tells near-duplicates from other images.
+
+No number suits all: in most networks features are not negative, so that any two images have a cosine of 0.5 or of 0.95,
+by the model. So it is measured on the data. Some images are changed as copies are on their way through the world, and
+for the same images the nearest other image is looked up. The threshold is what tells one from the other best: the share
+of copies that it finds, less the share of images whose nearest other it takes for a copy, is greatest.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
+
+from ssl_hub.data.images import Source
+from ssl_hub.evaluate.features import Features
+
+SAMPLE = 200  # images that are changed
+HIGHEST = 1 - 1e-5  # of the threshold: cosines of equal images differ from 1 by how float32 rounds
+CLEAR = 0.75  # how far apart the two shares are where the threshold can be left alone
+COLUMNS = 8192  # images that are compared at a time
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold, and what it does on the images that it was measured on.
+
+    ``copies`` is the share of the changed copies at or above it, ``others`` the share of the images whose nearest image
+    of another content is: a near-duplicate, or one that this model does not tell apart.
+    """
+
+    threshold: float
+    images: int
+    copies: float
+    others: float
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it is none: the model does not tell copies from others, or the data is full of near-duplicates."""
+        return self.copies - self.others < CLEAR
+
+    def text(self) -> str:
+        said = (
+            f"chosen on {self.images} images: it finds {self.copies:.0%} of their mildly changed copies, and for "
+            f"{self.others:.1%} of them another image is as near"
+        )
+        return said + ("; this model hardly tells them apart: look at --sheet, give --threshold" * self.doubtful)
+
+
+def changed(image: Image.Image) -> list[Image.Image]:
+    """Two mild changes of an RGB image: three quarters of its size in a JPEG file of quality 60; and 4 % off each
+    border, a tenth brighter."""
+    size = max(1, round(image.width * 0.75)), max(1, round(image.height * 0.75))
+    small = image.resize(size, Image.Resampling.LANCZOS)
+    file = io.BytesIO()
+    small.save(file, "JPEG", quality=60)
+    across, down = round(image.width * 0.04), round(image.height * 0.04)
+    trimmed = image.crop((across, down, image.width - across, image.height - down))
+    return [Image.open(file).convert("RGB"), ImageEnhance.Brightness(trimmed).enhance(1.1)]
+
+
+def calibrate(source: Source, features: Features, extract: Callable[[Source], Features]) -> Calibration:
+    """The threshold for images of ``source``, whose ``features`` are known; ``extract`` gives those of changed ones."""
+    rows = np.unique(np.linspace(0, len(source) - 1, SAMPLE).round().astype(int))
+    made = [copy for row in rows.tolist() for copy in changed(source.image(row))]
+    own = _unit(features.x[rows])
+    theirs = _unit(extract(Source(source.name, "changed", made)).x)
+    copies = np.minimum((own.repeat(2, axis=0) * theirs).sum(axis=1), HIGHEST)
+    others = _nearest_other(own, features.x)
+    found = {float(t): (float((copies >= t).mean()), float((others >= t).mean())) for t in np.unique(copies)}
+    threshold = max(found, key=lambda t: (found[t][0] - found[t][1], -t))
+    return Calibration(threshold, len(rows), *found[threshold])
+
+
+def _nearest_other(own: NDArray[np.float32], every: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each row's nearest of ``every``, those aside that are the same (itself among them)."""
+    nearest = np.full(len(own), -1, np.float32)
+    for start in range(0, len(every), COLUMNS):
+        cosines = own @ _unit(every[start : start + COLUMNS]).T
+        cosines[cosines >= HIGHEST] = -1
+        nearest = np.maximum(nearest, cosines.max(axis=1))
+    return nearest
+
+
+def _unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    unit: NDArray[np.float32] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    return unit

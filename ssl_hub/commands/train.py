@@ -7,6 +7,7 @@ from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import RESUME, Subparsers, add_resume
+from ssl_hub.errors import UsageError
 from ssl_hub.processes import speaks
 from ssl_hub.zoo import DEMO
 
@@ -36,9 +37,11 @@ def register(commands: Subparsers) -> None:
 def _train(arguments: Namespace) -> None:
     from ssl_hub.train.loop import pretrain
 
-    name, assignments = arguments.recipe, arguments.overrides
-    if name is not None and "=" in name:
-        name, assignments = None, [name, *assignments]
+    words = [word for word in (arguments.recipe, *arguments.overrides) if word is not None]
+    names, assignments = [word for word in words if "=" not in word], [word for word in words if "=" in word]
+    if len(names) > 1:
+        raise UsageError(f"got several recipes, {', '.join(names)}; a setting is written key=value")
+    name = names[0] if names else None
     if name is None:
         name = DEMO
         if speaks():

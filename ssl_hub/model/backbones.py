@@ -228,8 +228,16 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     """Width ``C`` of the pooled features [B, C], measured on one black image: timm's ``num_features`` is not always it.
 
     Run in eval mode under no_grad, so no running statistic moves; training flags are restored. Raises UsageError where
-    the model does not take images of this size, or does not pool.
+    the model does not take images of this size, cuts some of each away, or does not pool.
     """
+    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
+    sides = [patch] if isinstance(patch, int) else list(patch or ())
+    if any(image_size % side for side in sides) and not getattr(model.patch_embed, "dynamic_img_pad", False):
+        larger = -(-image_size // max(sides)) * max(sides)
+        raise UsageError(
+            f"{type(model).__name__} cuts images into patches of {max(sides)} pixels, which {image_size} is no multiple"
+            f" of: it would not see their edge; take {larger}"
+        )
     try:
         with _evaluating(model), torch.no_grad():
             out = model(_black(model, image_size))

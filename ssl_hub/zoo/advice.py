@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from ssl_hub.data.splits import meaning
 from ssl_hub.zoo import RECIPES
 
 LEAST_USED = 1 / 8
@@ -60,11 +61,23 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(3, f"split {split!r} cannot be opened: {known['error']}")
         elif known["called"] not in ("", split):
             yield Finding(0, f"{known['called']!r} is taken as split {split!r}")
+    alike: dict[str, list[str]] = {}
+    for split in survey["splits"]:
+        alike.setdefault(meaning(split) or split, []).append(split)
+    for split, several in alike.items():
+        if len(several) > 1:
+            text = f"{', '.join(map(repr, several))} all speak of {split!r}, and each is a split of its own"
+            joined = f"data.{_setting_of(split)}={'+'.join(several)}"
+            yield Finding(2, text, f"where they belong together, join them: {joined}")
     if "train" not in survey["splits"]:
         names = ", ".join(survey["splits"])
         yield Finding(2, f"there is no split 'train'; there are {names}", f"set data.pretrain_split to one of {names}")
     elif len(survey["splits"]) == 1 and not survey["stream"]:
         yield Finding(0, "there is no held-out split", "a measured accuracy needs one: test/ beside train/")
+
+
+def _setting_of(split: str) -> str:
+    return "pretrain_split" if split == "train" else "test_split"
 
 
 def _of_duplicates(survey: Mapping[str, Any]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ssl_hub.zoo.advice import Finding, Plan, findings
+from ssl_hub.zoo.advice import Finding, Plan, counted, findings
 
 _HARM = ("note", "look", "warning", "wrong")
 _ENDINGS = 4  # named of a split
@@ -41,7 +41,7 @@ def _split(known: Mapping[str, Any]) -> str:
         return "cannot be opened"
     if "shards" in known:
         return f"{known['shards']} files"
-    parts = [f"{known['images']:,} images", _classes(known["classes"])]
+    parts = [counted(known["images"]), _classes(known["classes"])]
     if known["endings"]:
         most = list(known["endings"].items())
         more = f", {len(most) - _ENDINGS} more endings" if len(most) > _ENDINGS else ""
@@ -53,7 +53,9 @@ def _classes(classes: Mapping[str, int] | None) -> str:
     if classes is None:
         return "no labels"
     fewest, most = min(classes.values(), default=0), max(classes.values(), default=0)
-    return f"{len(classes)} classes of {fewest:,}" + (f" to {most:,}" if most > fewest else "")
+    return f"{len(classes)} class{'es' * (len(classes) != 1)} of {fewest:,}" + (
+        f" to {most:,}" if most > fewest else ""
+    )
 
 
 def _images(survey: Mapping[str, Any]) -> Iterator[str]:

@@ -33,6 +33,7 @@ class FeatureMaps(nn.Module):
         self.features = features
         self.image_size = image_size
         self._blocks: list[int] | None = None  # all stages, where they differ in size
+        self._norm = features != "tokens" and self._takes_norm()
         if features == "stages" and len({m.shape[-1] for m in self._try()}) == 1:
             count = len(self._try())
             self._blocks = sorted({-(-count * (i + 1) // BLOCKS) - 1 for i in range(BLOCKS)})
@@ -55,9 +56,18 @@ class FeatureMaps(nn.Module):
             return [sequence[:, prefix:], *([sequence[:, :prefix]] if prefix else [])]
         indices = 1 if self.features == "map" else self._blocks
         maps: list[Tensor] = backbone.forward_intermediates(
-            images, indices=indices, norm=True, output_fmt="NCHW", intermediates_only=True
+            images, indices=indices, norm=self._norm, output_fmt="NCHW", intermediates_only=True
         )
         return maps
+
+    def _takes_norm(self) -> bool:
+        """Whether maps may come after the network's last normalisation, as pooled features do; not all can have it."""
+        self._norm = True
+        try:
+            self._try()
+        except UsageError as error:
+            return "norm" not in str(error)
+        return True
 
     def _try(self) -> list[Tensor]:
         """Outputs for one black image. Raises UsageError where the architecture has none such."""

@@ -58,6 +58,13 @@ def test_a_vit_changes_its_size_and_stays_in_the_mode_that_it_was_in():
     assert feature_maps(model, "map", image_size=96).backbone.training
 
 
+@torch.no_grad()
+def test_maps_of_a_network_that_normalises_none_come_as_they_are():
+    maps = feature_maps(backbones.create("hiera_tiny_224", image_size=64, stages=(1, 1, 1, 1)), image_size=64).eval()
+    assert [stride for _, stride in maps.shapes.values()] == [4, 8, 16, 32]
+    assert maps(torch.randn(2, 3, 64, 64))["stage3_stride32"].shape == (2, 768, 2, 2)
+
+
 def test_gradients_reach_the_first_layer():
     maps = feature_maps("timm:test_resnet", image_size=64).train()
     sum(out.mean() for out in maps(torch.randn(2, 3, 64, 64)).values()).backward()

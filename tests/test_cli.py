@@ -113,6 +113,7 @@ def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
         ["byol-digits", "--output", "OUT", "train.max_steps=1", "runtime.knn_every_epochs=0"],
         ["--output", "OUT", "byol-digits", "train.max_steps=1", "runtime.knn_every_epochs=0"],
         ["byol-digits", "train.max_steps=1", "--output", "OUT", "runtime.knn_every_epochs=0"],
+        ["train.max_steps=1", "runtime.knn_every_epochs=0", "byol-digits", "--output", "OUT"],
     ],
 )
 def test_settings_may_stand_anywhere_among_the_options(arguments, tmp_path):
@@ -120,6 +121,11 @@ def test_settings_may_stand_anywhere_among_the_options(arguments, tmp_path):
     assert main([word.replace("OUT", str(run)) for word in arguments], launcher="train") == 0
     recipe = json.loads((run / "recipe.json").read_text())["recipe"]
     assert (recipe["name"], recipe["train"]["max_steps"]) == ("byol-digits", 1)
+
+
+def test_two_recipes_are_an_error(capsys):
+    assert main(["byol-digits", "train.max_steps=1", "simsiam-digits"], launcher="train") == 2
+    assert "got 'simsiam-digits', expected key=value" in capsys.readouterr().err
 
 
 def test_unknown_options_are_errors(capsys):

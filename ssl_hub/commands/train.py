@@ -7,7 +7,6 @@ from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import RESUME, Subparsers, add_resume
-from ssl_hub.errors import UsageError
 from ssl_hub.processes import speaks
 from ssl_hub.zoo import DEMO
 
@@ -38,10 +37,9 @@ def _train(arguments: Namespace) -> None:
     from ssl_hub.train.loop import pretrain
 
     words = [word for word in (arguments.recipe, *arguments.overrides) if word is not None]
-    names, assignments = [word for word in words if "=" not in word], [word for word in words if "=" in word]
-    if len(names) > 1:
-        raise UsageError(f"got several recipes, {', '.join(names)}; a setting is written key=value")
-    name = names[0] if names else None
+    name = next((word for word in words if "=" not in word), None)  # it may stand behind settings
+    if name is not None:
+        words.remove(name)
     if name is None:
         name = DEMO
         if speaks():
@@ -54,5 +52,5 @@ def _train(arguments: Namespace) -> None:
         resume=RESUME[arguments.resume],
         overwrite=arguments.overwrite,
         allow_change=arguments.allow_change,
-        overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(assignments)},
+        overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(words)},
     )

@@ -139,3 +139,9 @@ def test_backbone_without_pooling_is_refused_with_the_shape():
     model = timm.create_model("resnet10_tiny", num_classes=0, global_pool="")
     with pytest.raises(UsageError, match=r"returns \(1, 128, 2, 2\), expected pooled features \[B, C\]"):
         backbones.feature_width(model, 16)
+
+
+def test_a_vit_is_never_given_images_whose_edge_it_would_not_see():
+    with pytest.raises(UsageError, match="patches of 16 pixels, which 40 is no multiple of: .*; take 48"):
+        backbones.feature_width(backbones.create("vit_tiny_patch16_224", image_size=40), 40)
+    assert backbones.feature_width(backbones.create("vit_tiny_patch16_224", image_size=48), 48) == 192

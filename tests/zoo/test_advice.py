@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from ssl_hub.cli import main
+from ssl_hub.config import Data
 from ssl_hub.data.sources import open_part
 from ssl_hub.data.survey import survey
 from ssl_hub.zoo import get_recipe
@@ -154,6 +155,17 @@ def test_another_split_is_never_advised_in_the_place_of_train(
     captured = capsys.readouterr()
     assert "ssl-hub train" not in captured.out and "cannot be opened" in captured.out
     assert captured.err.count("\n") == 1 and "cannot be trained on as it is" in captured.err
+
+
+def test_two_splits_of_one_meaning_are_said(tmp_path: Path) -> None:
+    for split in ("train", "Training", "test"):
+        fill(tmp_path / "d" / split / "a", 8)
+    said = [finding for finding in findings(survey(str(tmp_path / "d"))) if "speak of" in finding.text]
+    assert [finding.text for finding in said] == [
+        "'Training', 'train' all speak of 'train', and each is a split of its own"
+    ]
+    joined = said[0].fix.partition("data.pretrain_split=")[2]
+    assert len(open_part(Data(name=str(tmp_path / "d")), joined)) == 16
 
 
 def test_too_few_images_are_said(tmp_path: Path) -> None:

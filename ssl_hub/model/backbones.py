@@ -235,8 +235,8 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     if any(image_size % side for side in sides) and not getattr(model.patch_embed, "dynamic_img_pad", False):
         larger = -(-image_size // max(sides)) * max(sides)
         raise UsageError(
-            f"{type(model).__name__} cuts images into patches of {max(sides)} pixels, which {image_size} is no multiple"
-            f" of: it would not see their edge; take {larger}"
+            f"{type(model).__name__} would not see the edge of images of {image_size} pixels, which it cuts into"
+            f" patches of {max(sides)}; take {larger}"
         )
     try:
         with _evaluating(model), torch.no_grad():

@@ -112,6 +112,7 @@ def test_copies_that_differ_are_refused_on_both(copies, harm, said):
     assert "exitcode  : 2" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_isotropic_loss_with_a_weight_held_between_refreshes_trains_on_two_processes(tmp_path):
     arguments = ["directpred-digits", *SHORT, "loss.kind=iso", "predictor.freq=5", "train.max_steps=7"]
     done = launch([*TORCHRUN, "2"], *arguments, "--output", str(tmp_path / "run"), **ONE_THREAD)

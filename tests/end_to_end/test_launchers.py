@@ -66,7 +66,14 @@ def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
     assert "holds a run already; continue it with --resume" in again.stderr
 
 
-@pytest.mark.parametrize("recipe", ["directpred-digits", "byol-digits", "byol-linear-digits", "simsiam-digits"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "directpred-digits",
+        "byol-digits",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("byol-linear-digits", "simsiam-digits")),
+    ],
+)
 def test_two_processes_train_one_model(recipe, tmp_path):
     done = launch([*TORCHRUN, "2"], recipe, *SHORT, "--output", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
@@ -116,14 +123,21 @@ def photos(tmp_path):
         (["byol-digits", "--data", "{root}/missing"], "data path '{root}/missing' does not exist"),
         (["byol-digits", "--data", "{root}/empty"], "no images in {root}/empty"),
         (["byol-digits", "predictor.wdth=3"], "predictor 'mlp' has no option 'wdth'"),
-        (["byol-digits", "optim.lr=fast"], "optim.lr is 'fast', expected float"),
-        (["byol-digits", "--data", "{root}/photos"], "batch_size 64 is larger than the 12 images of photos"),
-        (["byol-digits", "--output", "/proc/run"], "cannot write to /proc"),
-        (["byol-digits", "--output", "{root}/photos"], "is not empty and holds no run"),
-        (["byol-digits", "--output", "{root}/new", "--resume"], "nothing to resume in {root}/new"),
-        (["byol-digits", "train.batch_size=63", "train.accumulation=2"], "batch_size 63 does not split evenly"),
-        (["byol-digits", "train.epochs=0"], "train.epochs is 0, expected a whole number of at least 1"),
-        (["byol-digits", "backbone.name=resnet18_cifr"], "unknown backbone 'resnet18_cifr'"),
+        *(
+            pytest.param(
+                *case, marks=pytest.mark.slow
+            )  # in one process they are quick, and tested in test_cli and test_run
+            for case in (
+                (["byol-digits", "optim.lr=fast"], "optim.lr is 'fast', expected float"),
+                (["byol-digits", "--data", "{root}/photos"], "batch_size 64 is larger than the 12 images of photos"),
+                (["byol-digits", "--output", "/proc/run"], "cannot write to /proc"),
+                (["byol-digits", "--output", "{root}/photos"], "is not empty and holds no run"),
+                (["byol-digits", "--output", "{root}/new", "--resume"], "nothing to resume in {root}/new"),
+                (["byol-digits", "train.batch_size=63", "train.accumulation=2"], "batch_size 63 does not split evenly"),
+                (["byol-digits", "train.epochs=0"], "train.epochs is 0, expected a whole number of at least 1"),
+                (["byol-digits", "backbone.name=resnet18_cifr"], "unknown backbone 'resnet18_cifr'"),
+            )
+        ),
     ],
 )
 def test_bad_input_is_one_line_before_training(photos, arguments, message):
@@ -205,9 +219,8 @@ def test_training_does_not_outlive_its_launcher(number, tmp_path):
     assert any(step in path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL], ids=["term", "kill"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["term", "kill"])
 def test_stopped_run_resumes_to_the_same_bytes(number, tmp_path):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     assert launch([sys.executable], "directpred-digits", *RESUMED, "--output", str(straight)).returncode == 0

@@ -168,7 +168,7 @@ def straight(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_resume_on_another_number_of_processes(before, after, straight, tmp_path):
     folder = tmp_path / "run"
     run(before, folder, 10)

@@ -79,12 +79,14 @@ def test_an_error_that_nobody_foresaw_ends_the_others_too(case, failed, message,
     assert errors(ended[0].stderr) == ([f"process 1 failed: {message}; all processes end with it"] if failed else [])
 
 
+@pytest.mark.slow
 def test_the_main_process_may_take_longer_than_a_collective(tmp_path):
     ended = ranks("long", tmp_path / "run")
     assert [rank.code for rank in ended] == [0, 0], ended
     assert {result.protocol for result in read_results(tmp_path / "run")} == {"knn", "linear-cached"}
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_and_resume_finishes(tmp_path):
     ended = ranks("term", tmp_path / "run")
     assert [rank.code for rank in ended] == [75, 75], ended

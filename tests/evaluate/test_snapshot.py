@@ -3,23 +3,39 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 import ssl_hub
+from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.model import open_model
 from ssl_hub.model.results import read_results
 from ssl_hub.report.page import write_report
 
 SETTINGS = {
-    "train.max_steps": 4, "train.epochs": 2, "train.batch_size": 512, "runtime.knn_every_epochs": 0,
+    "train.max_steps": 4, "train.epochs": 2, "train.batch_size": 16, "runtime.knn_every_epochs": 0,
     "runtime.checkpoint_every_epochs": 1, "runtime.keep_checkpoints": 5,
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    return ssl_hub.pretrain("directpred-digits", output=tmp_path_factory.mktemp("runs") / "r", overrides=SETTINGS)
+def few_digits(tmp_path_factory):
+    """32 digits of four classes to train on and 16 to test, as files."""
+    folder = tmp_path_factory.mktemp("data") / "few"
+    for split, count in (("train", 8), ("test", 4)):
+        digits = open_source("digits", split)
+        for label in range(4):
+            (folder / split / str(label)).mkdir(parents=True)
+            for row in np.flatnonzero(digits.labels == label)[:count]:
+                digits.image(int(row)).save(folder / split / str(label) / f"{row}.png")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(few_digits, tmp_path_factory):
+    output = tmp_path_factory.mktemp("runs") / "r"
+    return ssl_hub.pretrain("directpred-digits", data=few_digits, output=output, overrides=SETTINGS)
 
 
 @pytest.fixture
@@ -78,8 +94,8 @@ def test_a_report_of_an_unfinished_run_looks_through_its_newest_checkpoint(unfin
     assert "the run has no weights yet" not in page.read_text()
 
 
-def test_another_runs_checkpoint_is_refused(unfinished, tmp_path):
-    other = ssl_hub.pretrain("byol-digits", output=tmp_path / "o", overrides=SETTINGS)
+def test_another_runs_checkpoint_is_refused(few_digits, unfinished, tmp_path):
+    other = ssl_hub.pretrain("byol-digits", data=few_digits, output=tmp_path / "o", overrides=SETTINGS)
     shutil.copy(next((other / "checkpoints").glob("step-*4.pt")), unfinished / "checkpoints")
     with pytest.raises(UsageError, match="is not of the run that recipe.json beside it describes"):
         open_model(unfinished)

@@ -32,12 +32,16 @@ def test_frozen_features_beat_pixels_in_scikit_learn(capsys: pytest.CaptureFixtu
     assert "20 labels a class, 500 test images" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["finetune_timm.py", "finetune_transformers.py"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["finetune_timm.py", pytest.param("finetune_transformers.py", marks=SLOW)])
 def test_finetuning_a_release_beats_training_from_scratch(name: str):
     scores = scores_of(name)
     assert scores["from the release"] > scores["from scratch"] + 0.03
 
 
+@SLOW
 def test_maps_of_a_release_say_which_digit_a_pixel_belongs_to():
     scores = scores_of("segmentation_torchvision.py")
     assert scores["released"] > scores["untrained"] + 0.08

@@ -142,6 +142,8 @@ def test_backbone_without_pooling_is_refused_with_the_shape():
 
 
 def test_a_vit_is_never_given_images_whose_edge_it_would_not_see():
-    with pytest.raises(UsageError, match="patches of 16 pixels, which 40 is no multiple of: .*; take 48"):
+    with pytest.raises(
+        UsageError, match="not see the edge of images of 40 pixels, which it cuts into patches of 16; take 48"
+    ):
         backbones.feature_width(backbones.create("vit_tiny_patch16_224", image_size=40), 40)
     assert backbones.feature_width(backbones.create("vit_tiny_patch16_224", image_size=48), 48) == 192

@@ -142,7 +142,7 @@ def everything(folder):
 COLLAPSING = {"target.kind": "none", "optim.lr": 0.5, "train.max_steps": 40, "runtime.log_every_steps": 5}
 
 
-@pytest.mark.parametrize("at", [17, 40], ids=["in its middle", "at its end"])
+@pytest.mark.parametrize("at", [17, pytest.param(40, marks=pytest.mark.slow)], ids=["in its middle", "at its end"])
 def test_a_collapsed_run_stays_collapsed_and_equals_the_uninterrupted_one(tmp_path, monkeypatch, at):
     settings = {**QUICK, **COLLAPSING, "train.batch_size": 64, "runtime.checkpoint_minutes": None}
 

@@ -14,7 +14,7 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
 from ssl_hub.train.label_monitor import cross_validated
 
-SHORT = {"train.max_steps": 4, "train.batch_size": 512, "train.epochs": 2, "runtime.knn_every_epochs": 1}
+SHORT = {"train.max_steps": 4, "train.batch_size": 12, "train.epochs": 2, "runtime.knn_every_epochs": 1}
 
 
 def labelled_folder(folder: Path, classes: int = 3, images: int = 8) -> Path:
@@ -27,16 +27,16 @@ def labelled_folder(folder: Path, classes: int = 3, images: int = 8) -> Path:
     return folder
 
 
-def trained(output: Path, **settings) -> Path:
+def trained(output: Path, data: Path, **settings) -> Path:
     named = {name.replace("__", "."): value for name, value in settings.items()}
-    return ssl_hub.pretrain("directpred-digits", output=output, overrides={**SHORT, **named})
+    return ssl_hub.pretrain("directpred-digits", data=str(data), output=output, overrides={**SHORT, **named})
 
 
 def test_own_labels_are_measured_on_in_folds_and_training_is_the_same(tmp_path, capsys):
     own = labelled_folder(tmp_path / "own")
-    measured = trained(tmp_path / "a", runtime__monitor_data=str(own))
+    measured = trained(tmp_path / "a", own, runtime__monitor_data=str(own))
     told = capsys.readouterr().err
-    plain = trained(tmp_path / "b")
+    plain = trained(tmp_path / "b", own)
     assert (measured / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
     rows = [row for row in read_metrics(measured) if "probe_top1" in row]
     assert rows and rows[-1]["step"] == 4
@@ -58,7 +58,7 @@ def test_own_labels_are_measured_on_in_folds_and_training_is_the_same(tmp_path, 
 def test_labels_that_say_nothing_are_refused_before_anything_is_written(tmp_path, classes, images, said):
     own = labelled_folder(tmp_path / "own", classes, images)
     with pytest.raises(UsageError, match=said):
-        trained(tmp_path / "run", runtime__monitor_data=str(own))
+        trained(tmp_path / "run", labelled_folder(tmp_path / "all"), runtime__monitor_data=str(own))
     assert not (tmp_path / "run").exists()
 
 
@@ -78,4 +78,4 @@ def test_an_unlabelled_folder_is_named(tmp_path):
     for place in range(12):
         Image.new("RGB", (8, 8), (place, 0, 0)).save(tmp_path / "flat" / f"{place}.png")
     with pytest.raises(UsageError, match=r"monitor_data flat \(train\) shows 0 classes in its 12 images"):
-        trained(tmp_path / "run", runtime__monitor_data=str(tmp_path / "flat"))
+        trained(tmp_path / "run", labelled_folder(tmp_path / "all"), runtime__monitor_data=str(tmp_path / "flat"))

@@ -230,13 +230,11 @@ def feature_width(model: nn.Module, image_size: int) -> int:
     Run in eval mode under no_grad, so no running statistic moves; training flags are restored. Raises UsageError where
     the model does not take images of this size, cuts some of each away, or does not pool.
     """
-    patch = getattr(getattr(model, "patch_embed", None), "patch_size", None)
-    sides = [patch] if isinstance(patch, int) else list(patch or ())
-    if any(image_size % side for side in sides) and not getattr(model.patch_embed, "dynamic_img_pad", False):
-        larger = -(-image_size // max(sides)) * max(sides)
+    side = _patch_of(model)
+    if image_size % side:
         raise UsageError(
             f"{type(model).__name__} would not see the edge of images of {image_size} pixels, which it cuts into"
-            f" patches of {max(sides)}; take {larger}"
+            f" patches of {side}; take {-(-image_size // side) * side}"
         )
     try:
         with _evaluating(model), torch.no_grad():
@@ -249,6 +247,15 @@ def feature_width(model: nn.Module, image_size: int) -> int:
         shape: object = tuple(out.shape) if isinstance(out, torch.Tensor) else type(out).__name__
         raise UsageError(f"the backbone returns {shape}, expected pooled features [B, C]; choose a model that pools")
     return int(out.shape[1])
+
+
+def _patch_of(model: nn.Module) -> int:
+    """The side of the patches that the first layer cuts images into, 1 where they overlap, or it pads what is short."""
+    embed = getattr(model, "patch_embed", None)
+    cut = getattr(embed, "proj", None)
+    if not isinstance(cut, nn.Conv2d) or getattr(embed, "dynamic_img_pad", False):
+        return 1
+    return max(cut.kernel_size) if cut.stride == cut.kernel_size and cut.padding in ((0, 0), 0) else 1
 
 
 def freeze_idle(model: nn.Module, image_size: int) -> list[str]:

@@ -124,9 +124,7 @@ def photos(tmp_path):
         (["byol-digits", "--data", "{root}/empty"], "no images in {root}/empty"),
         (["byol-digits", "predictor.wdth=3"], "predictor 'mlp' has no option 'wdth'"),
         *(
-            pytest.param(
-                *case, marks=pytest.mark.slow
-            )  # in one process they are quick, and tested in test_cli and test_run
+            pytest.param(*case, marks=pytest.mark.slow)  # test_cli and test_run try such in one process
             for case in (
                 (["byol-digits", "optim.lr=fast"], "optim.lr is 'fast', expected float"),
                 (["byol-digits", "--data", "{root}/photos"], "batch_size 64 is larger than the 12 images of photos"),

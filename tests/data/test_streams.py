@@ -110,12 +110,24 @@ PLAIN = View(crop_scale=(1.0, 1.0), flip=0, jitter=0, grey=0, blur=0, solarise=0
 VARIED = View(crop_scale=(1.0, 1.0), flip=0, jitter=1, grey=0, blur=0)
 
 
+OPEN: list[StreamLoader] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Loaders are closed, as training closes them: collected with their workers they would wait for these."""
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
 def loader(shards: Numbered, view: View = PLAIN, **options: object) -> StreamLoader:
     views = TwoViews(Views(size=8, view1=view, view2=view, **UNIT), seed=0)
     settings = {
         "steps_per_epoch": 6, "batch_size": 2, "seed": 0, "device": "cpu", "workers": 0, "shuffle_buffer": 5, **options,
     }  # fmt: skip
-    return StreamLoader(shards, views, **settings)  # type: ignore[arg-type]
+    OPEN.append(StreamLoader(shards, views, **settings))  # type: ignore[arg-type]
+    return OPEN[-1]
 
 
 def members(view: Tensor) -> list[int]:

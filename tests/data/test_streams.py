@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -110,15 +111,15 @@ PLAIN = View(crop_scale=(1.0, 1.0), flip=0, jitter=0, grey=0, blur=0, solarise=0
 VARIED = View(crop_scale=(1.0, 1.0), flip=0, jitter=1, grey=0, blur=0)
 
 
-OPEN: list[StreamLoader] = []
+OPEN: WeakSet[StreamLoader] = WeakSet()
 
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     """Loaders are closed, as training closes them: collected with their workers they would wait for these."""
     yield
-    while OPEN:
-        OPEN.pop().close()
+    for left in list(OPEN):
+        left.close()
 
 
 def loader(shards: Numbered, view: View = PLAIN, **options: object) -> StreamLoader:
@@ -126,8 +127,9 @@ def loader(shards: Numbered, view: View = PLAIN, **options: object) -> StreamLoa
     settings = {
         "steps_per_epoch": 6, "batch_size": 2, "seed": 0, "device": "cpu", "workers": 0, "shuffle_buffer": 5, **options,
     }  # fmt: skip
-    OPEN.append(StreamLoader(shards, views, **settings))  # type: ignore[arg-type]
-    return OPEN[-1]
+    made = StreamLoader(shards, views, **settings)  # type: ignore[arg-type]
+    OPEN.add(made)
+    return made
 
 
 def members(view: Tensor) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.model import checkpoints
-from ssl_hub.model.files import CONFIG, RECIPE
+from ssl_hub.model.files import CONFIG
 from ssl_hub.model.health import PATIENCE
 from ssl_hub.model.release import check_finite, read_facts, read_recipe
 from ssl_hub.model.siamese import build
@@ -63,12 +64,8 @@ def find_snapshot(name: str) -> Snapshot | None:
 
 
 def _run(name: str) -> Path | None:
-    for folder in (expanded(name), store.home() / name):
-        try:
-            if (folder / RECIPE).is_file():
-                return folder
-        except OSError:  # a name that no folder can have
-            continue
+    with suppress(UsageError, OSError):  # no such run, or a name that no folder can have
+        return store.run_folder(name)
     return None
 
 

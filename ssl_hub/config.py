@@ -40,6 +40,7 @@ class Backbone:
     name: str = "resnet50"
     init: str | None = None
     bn_statistics: Literal["batch", "frozen"] = "batch"  # frozen: BN keeps those of init; its scale and shift train
+    freeze_patch_embedding: bool = False  # it keeps what it starts from, as a ViT's in MoCo v3 (random there)
     zero_init_last: bool = True
     drop_path_rate: float = 0.0
 

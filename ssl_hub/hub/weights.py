@@ -64,6 +64,7 @@ class Initial:
 
     tensors: Mapping[str, Tensor]
     normalisation: tuple[Colours, Colours] | None
+    value_range: str | None  # data.range of a release
     origin: dict[str, Any]  # kind, name, licence, sha256, ...: for recipe.json, config.json and the card
 
 
@@ -119,7 +120,8 @@ def initial(recipe: Recipe) -> Initial:
     load_into(model, found.model.state_dict(), where=f"backbone.init {name}")
     before = {key: found.config["ssl_hub"][key] for key in ORIGINS if found.config and key in found.config["ssl_hub"]}
     origin = {"kind": found.kind, "name": found.name, "licence": found.licence, **before}
-    return _initial(model, (_three(config["mean"]), _three(config["std"])), origin)
+    value_range = None if found.config is None else str(found.config["ssl_hub"].get("range", "auto"))
+    return _initial(model, (_three(config["mean"]), _three(config["std"])), origin, value_range)
 
 
 def sha256_of(tensors: Mapping[str, Tensor]) -> str:
@@ -185,9 +187,19 @@ def _backbone_of(recipe: Recipe) -> nn.Module:
         return backbones.create(recipe.backbone.name, image_size=recipe.views.size)
 
 
-def _initial(model: nn.Module, normalisation: tuple[Colours, Colours] | None, origin: dict[str, Any]) -> Initial:
+def _initial(
+    model: nn.Module,
+    normalisation: tuple[Colours, Colours] | None,
+    origin: dict[str, Any],
+    value_range: str | None = None,
+) -> Initial:
     tensors = model.state_dict()
-    return Initial(tensors=tensors, normalisation=normalisation, origin={**origin, "sha256": sha256_of(tensors)})
+    return Initial(
+        tensors=tensors,
+        normalisation=normalisation,
+        value_range=value_range,
+        origin={**origin, "sha256": sha256_of(tensors)},
+    )
 
 
 def _check_is_meant(name: str) -> None:

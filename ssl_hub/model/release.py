@@ -98,6 +98,17 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def description(recipe: Recipe, *, collapsed: bool = False) -> dict[str, Any]:
+    """What config.json says, under ``ssl_hub``, of any release that has a recipe."""
+    return {
+        "format": FORMAT,
+        "recipe": recipe.name,
+        "summary": recipe.summary,
+        "collapsed": collapsed,
+        "range": recipe.data.range,
+    }
+
+
 def save_release(
     folder: Path,
     siamese: Siamese,
@@ -112,8 +123,7 @@ def save_release(
     """
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
-    config["ssl_hub"] = {"format": FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": collapsed}
-    config["ssl_hub"]["range"] = recipe.data.range
+    config["ssl_hub"] = description(recipe, collapsed=collapsed)
     if left_out := getattr(backbone, "left_out", []):
         config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
     if initialised_from is not None:

@@ -20,6 +20,7 @@ from ssl_hub.model.losses import Loss
 from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.parts import build_parts
 from ssl_hub.model.predictors import Predictor
+from ssl_hub.model.stages import freeze_patch_embedding
 from ssl_hub.model.targets import Target
 
 
@@ -145,14 +146,16 @@ def build(recipe: Recipe) -> Siamese:
         *[recipe.projector.hidden_width] * (recipe.projector.layers - 1),
         recipe.projector.output_width,
     ]
+    if (frozen := recipe.backbone.bn_statistics == "frozen") and not with_statistics(backbone):
+        raise UsageError(
+            f"backbone.bn_statistics is 'frozen', and {recipe.backbone.name} has no batch normalisation: set"
+            " backbone.bn_statistics=batch"
+        )
     backbones.freeze_idle(backbone, recipe.views.size)
+    if recipe.backbone.freeze_patch_embedding:
+        freeze_patch_embedding(backbone)
     projector = mlp(widths, norm_affine=recipe.projector.norm_affine, output_norm=recipe.projector.output_norm)
-    encoder = Encoder(
-        backbone,
-        projector,
-        joint_views=recipe.train.joint_views,
-        frozen_statistics=recipe.backbone.bn_statistics == "frozen",
-    )
+    encoder = Encoder(backbone, projector, joint_views=recipe.train.joint_views, frozen_statistics=frozen)
     return Siamese(encoder, predictor, target, loss).train()
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.backbones import Making, create
+from ssl_hub.model.normalisation import with_statistics
 
 
 def with_classifier(model: nn.Module, classes: int) -> tuple[nn.Module, frozenset[str]]:
@@ -52,6 +53,26 @@ def linear_classifier(model: nn.Module) -> nn.Linear | nn.Conv2d | None:
         return None
     own = {name for name, tensor in model.named_parameters() if tensor is module.weight or tensor is module.bias}
     return module if len(own) == 2 and own == classifier_names(making.name, **making.options) else None
+
+
+def freeze_patch_embedding(model: nn.Module) -> None:
+    """Keep what cuts the image into patches as it is. Training a ViT without labels is steadier then, and no worse, be
+    its patch embedding random (Chen, Xie & He 2021, "An Empirical Study of Training Self-Supervised Vision
+    Transformers", section 4).
+
+    Raises UsageError for a model without one, or whose patch embedding has statistics of its own that would move.
+    """
+    embedding = getattr(model, "patch_embed", None)
+    if not isinstance(embedding, nn.Module) or next(embedding.parameters(), None) is None:
+        raise UsageError(
+            f"{type(model).__name__} has no patch embedding to freeze: set backbone.freeze_patch_embedding=false"
+        )
+    if with_statistics(embedding):
+        raise UsageError(
+            f"the patch embedding of {type(model).__name__} has batch normalisation, whose statistics would move: set"
+            " backbone.freeze_patch_embedding=false"
+        )
+    embedding.requires_grad_(False)
 
 
 def depths(model: nn.Module, classifier: Collection[str]) -> tuple[dict[str, int], int]:

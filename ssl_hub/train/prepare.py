@@ -50,7 +50,7 @@ from ssl_hub.train.launch import (
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
-from ssl_hub.train.starting import bn_warning, normalised, weights_of
+from ssl_hub.train.starting import bn_warning, normalised, weights_of, with_range
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.together import on_main, together
 from ssl_hub.zoo.advice import while_training
@@ -68,7 +68,8 @@ def prepare(
 ) -> Iterator[Job]:
     """Check everything, build the model, hold the folder, and load the newest checkpoint of a resumed run.
 
-    Mean and std of the images follow the weights that ``backbone.init`` names, unless they are ``set_by_user``.
+    Mean and std of the images, and their range, follow the weights that ``backbone.init`` names, unless they are
+    ``set_by_user``.
 
     Raises UsageError, with nothing written, where the launch, the folder, the data, the weights, the batch or a setting
     does not fit; :class:`run.Finished` where ``resume="auto"`` finds nothing left to do.
@@ -103,7 +104,7 @@ def _prepared(
     was = read_recipe(folder) if resume else None
     begun = bool(resume and checkpoint.existing(folder / run.CHECKPOINTS))
     start = None if begun else weights_of(recipe, before, accelerator)
-    recipe, normalised_by = normalised(recipe, start, was, set_by_user)
+    recipe, normalised_by = normalised(with_range(recipe, start, was, set_by_user), start, was, set_by_user)
     changed = _changed_settings(was, recipe, allow_change)
     finished = resume == "auto" and not changed and run.is_finished(folder)
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)

@@ -56,6 +56,15 @@ def weights_of(recipe: Recipe, before: Mapping[str, Any], accelerator: Accelerat
     return found
 
 
+def with_range(recipe: Recipe, found: Initial | None, was: Recipe | None, set_by_user: Collection[str]) -> Recipe:
+    """The recipe with ``data.range`` of the release that it starts from, unless the user has set one. ``was`` as in
+    :func:`normalised`."""
+    theirs = was.data.range if was is not None else found.value_range if found is not None else None
+    if recipe.backbone.init is None or theirs is None or "data.range" in set_by_user:
+        return recipe
+    return replace(recipe, data=replace(recipe.data, range=theirs))
+
+
 def normalised(
     recipe: Recipe, found: Initial | None, was: Recipe | None, set_by_user: Collection[str]
 ) -> tuple[Recipe, str]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ssl_hub.config import Part
+from ssl_hub.config import Optim, Part
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import eval_mode
 from ssl_hub.model.losses import LOSSES
@@ -15,6 +15,7 @@ from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.predictors import PREDICTORS
 from ssl_hub.model.siamese import Encoder, Siamese, build
 from ssl_hub.model.targets import TARGETS
+from ssl_hub.train.optim import parameter_groups
 from ssl_hub.zoo import get_recipe
 
 
@@ -88,6 +89,40 @@ def test_every_trainable_parameter_gets_a_gradient_and_the_target_none(predictor
     assert all(p.grad.abs().max() > 1e-5 for p in trained if id(p) not in before_bn)
     if model.target.network is not None:
         assert all(p.grad is None for p in model.target.network.parameters())
+
+
+def test_a_frozen_patch_embedding_is_trained_in_neither_branch_and_all_else_is():
+    settings = {"backbone.name": "test_vit", "views.size": 32, "backbone.freeze_patch_embedding": True}
+    model = build(get_recipe("byol-digits", **settings))
+    still = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert still == {f"encoder.backbone.patch_embed.proj.{name}" for name in ("weight", "bias")}
+    before = [p.clone() for p in model.target.network.backbone.patch_embed.parameters()]
+    trained = [p for group in parameter_groups(model, Optim(weight_decay=0.5)) for p in group["params"]]
+    assert not {id(p) for p in trained} & {id(p) for p in model.encoder.backbone.patch_embed.parameters()}
+    model(torch.randn(4, 3, 32, 32), torch.randn(4, 3, 32, 32)).loss.backward()
+    torch.optim.SGD(trained, lr=0.1).step()
+    model.after_step(0, 10)
+    for branch in (model.encoder, model.target.network):
+        assert all(torch.equal(a, b) for a, b in zip(before, branch.backbone.patch_embed.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "said"),
+    [
+        ("resnet10_tiny", {"freeze_patch_embedding": True}, "no patch embedding to freeze: set .*=false"),
+        (
+            "tiny_vit_5m_224",
+            {"freeze_patch_embedding": True},
+            "embedding of TinyVit has batch normalisation",
+        ),
+        ("test_vit", {"bn_statistics": "frozen"}, "test_vit has no batch normalisation: set .*bn_statistics=batch"),
+    ],
+)
+def test_a_setting_that_the_backbone_has_nothing_for_is_refused(name, setting, said):
+    chosen = {f"backbone.{key}": value for key, value in setting.items()}
+    size = 224 if name == "tiny_vit_5m_224" else 32
+    with pytest.raises(UsageError, match=said):
+        build(get_recipe("directpred-digits", **{"backbone.name": name, "views.size": size, **chosen}))
 
 
 def test_stop_gradient_is_what_separates_stopgrad_from_none():

@@ -72,6 +72,18 @@ def test_what_a_run_started_from_is_in_its_files_and_on_its_card(tmp_path, relea
     assert release_card(again).count("that one, in turn,") == 2
 
 
+def test_the_range_of_a_release_is_that_of_the_run_unless_another_is_set(tmp_path, file):
+    import_checkpoint(
+        file, "directpred-digits", name="deep", overrides={"backbone.name": "resnet10_tiny", "data.range": "12"}
+    )
+    settings = {"backbone.init": "deep", **FROZEN}
+    folder = pretrain(tmp_path / "run", **settings)
+    assert read_recipe(folder).data.range == "12"
+    pretrain(folder, resume=True, **settings)
+    assert read_recipe(pretrain(tmp_path / "own", **settings, **{"data.range": "0,255"})).data.range == "0,255"
+    assert read_recipe(pretrain(tmp_path / "none", **{**settings, "backbone.init": str(file)})).data.range == "auto"
+
+
 def test_normalisation_that_was_set_stays_and_is_recorded_as_the_users(tmp_path, release):
     chosen = {"views.mean": (0.1, 0.1, 0.1), "views.std": (1.0, 1.0, 1.0)}
     folder = pretrain(tmp_path / "run", **{"backbone.init": release, **FROZEN, **chosen})

@@ -191,8 +191,7 @@ def _write(imported: Imported, backbone: nn.Module, method: Tensors, head: Probe
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
     if stem is not None and stem != stem_of(backbone):
         config["model_args"] = {"stem_padding": stem.padding}
-    named = {"format": release.FORMAT, "recipe": recipe.name, "summary": recipe.summary, "collapsed": False}
-    config["ssl_hub"] = {**named, **about}
+    config["ssl_hub"] = {**release.description(recipe), **about}
     with _staged(imported.folder) as staged:
         release.write_recipe(staged, recipe, {**about, "versions": installed_versions()})
         release.write_tensors(staged / files.METHOD, method)

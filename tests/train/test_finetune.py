@@ -106,8 +106,9 @@ def test_a_frozen_stem_keeps_its_statistics_when_they_are_synchronised(monkeypat
     monkeypatch.setattr(nn.SyncBatchNorm, "forward", nn.BatchNorm2d.forward)
     model, new = with_classifier(backbones.create("resnet10_tiny"), 3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    settings = Finetuning(freeze=1, epochs=1, lr=1.0)
     trainer = ClassifierTrainer(
-        model, new, Finetuning(freeze=1, epochs=1, lr=1.0), Accelerator(cpu=True), steps_per_epoch=1
+        model, new, settings, Accelerator(cpu=True), steps_per_epoch=1, images_of=np.ones(3, int)
     )
     assert isinstance(trainer.network.bn1, nn.SyncBatchNorm)
     trainer.train_mode()

@@ -27,6 +27,7 @@ _PUBLIC = {
     "near_duplicates": "ssl_hub.evaluate.near_duplicates",
     "pretrain": "ssl_hub.train.loop",
     "push": "ssl_hub.hub.publish",
+    "resume": "ssl_hub.train.resume",
     "Recipe": "ssl_hub.config",
     "Result": "ssl_hub.model.results",
     "similar": "ssl_hub.evaluate.embedding",
@@ -67,5 +68,6 @@ if TYPE_CHECKING:
     from ssl_hub.model.results import Result as Result
     from ssl_hub.train.finetune import finetune as finetune
     from ssl_hub.train.loop import pretrain as pretrain
+    from ssl_hub.train.resume import resume as resume
     from ssl_hub.zoo import get_recipe as get_recipe
     from ssl_hub.zoo import list_recipes as list_recipes

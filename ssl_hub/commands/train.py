@@ -1,10 +1,11 @@
-"""``ssl-hub train``, which is also the launcher ``recipes/train.py``."""
+"""``ssl-hub train``, which is also the launcher ``recipes/train.py``, and ``ssl-hub resume``."""
 
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 
+from ssl_hub.atomic import expanded
 from ssl_hub.codec import parse_assignments
 from ssl_hub.commands import RESUME, Subparsers, add_resume
 from ssl_hub.processes import speaks
@@ -15,7 +16,9 @@ FLAGS = ("checkpoint_minutes", "on_collapse", "monitor_data", "tracker")  # sett
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("train", help="train on one process; for more: accelerate launch recipes/train.py")
-    parser.add_argument("recipe", nargs="?", help=f"a recipe's name (default: the demo, {DEMO})")
+    parser.add_argument(
+        "recipe", nargs="?", help=f"a recipe's name, or a recipe.json (default: the run's with --resume, else {DEMO})"
+    )
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="settings, for example train.epochs=5 predictor.eps=0.01"
     )
@@ -27,10 +30,31 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--on-collapse", choices=["warn", "stop"], help="when features collapse (default: warn)")
     parser.add_argument("--monitor-data", metavar="LABELLED", help="labelled images to measure on while it trains")
     parser.add_argument("--tracker", choices=["tensorboard", "wandb", "trackio"], help="log there too")
+    _add_allow_change(parser)
+    parser.set_defaults(run=_train)
+
+    again = commands.add_parser("resume", help="go on with a run of train or finetune, by its folder alone")
+    again.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    again.add_argument("overrides", nargs="*", metavar="key=value", help="settings that are to differ from here on")
+    _add_allow_change(again)
+    again.set_defaults(run=_resume)
+
+
+def _add_allow_change(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--allow-change", action="append", default=[], metavar="KEY", help="a setting that may differ on resume"
     )
-    parser.set_defaults(run=_train)
+
+
+def _resume(arguments: Namespace) -> None:
+    from ssl_hub.train.resume import resume
+
+    resume(
+        arguments.run_folder,
+        allow_change=arguments.allow_change,
+        overrides=parse_assignments(arguments.overrides),
+        show_progress=True,
+    )
 
 
 def _train(arguments: Namespace) -> None:
@@ -40,7 +64,7 @@ def _train(arguments: Namespace) -> None:
     name = next((word for word in words if "=" not in word), None)  # it may stand behind settings
     if name is not None:
         words.remove(name)
-    if name is None:
+    if name is None and not _goes_on(arguments):
         name = DEMO
         if speaks():
             print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
@@ -54,3 +78,12 @@ def _train(arguments: Namespace) -> None:
         allow_change=arguments.allow_change,
         overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(words)},
     )
+
+
+def _goes_on(arguments: Namespace) -> bool:
+    """Whether the run folder says which recipe is meant."""
+    from ssl_hub.model.files import RECIPE
+
+    if arguments.output is None or arguments.resume == "no":
+        return False
+    return arguments.resume == "yes" or (expanded(arguments.output) / RECIPE).is_file()

@@ -75,8 +75,19 @@ def write_recipe(folder: Path, recipe: Recipe | None, facts: Mapping[str, Any]) 
 def read_recipe(folder: Path) -> Recipe | None:
     """The recipe of a run or release, or None for a folder without one. UsageError where the file is damaged."""
     path = folder / RECIPE
-    if not path.exists():
-        return None
+    return _recipe_in(path) if path.exists() else None
+
+
+def read_recipe_file(path: Path) -> Recipe:
+    """The recipe in a recipe.json. UsageError where there is none."""
+    if not path.is_file():
+        raise UsageError(f"there is no recipe file {path}")
+    if (recipe := _recipe_in(path)) is None:
+        raise UsageError(f"{path} says of a model that no recipe trained it")
+    return recipe
+
+
+def _recipe_in(path: Path) -> Recipe | None:
     try:
         recipe = json.loads(path.read_text())["recipe"]
         return None if recipe is None else from_dict(recipe)

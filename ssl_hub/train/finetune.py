@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.atomic import expanded
-from ssl_hub.codec import flat, with_settings
+from ssl_hub.codec import flat, plain, with_settings
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
@@ -45,6 +45,8 @@ from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
 from ssl_hub.train.together import on_main, same_buffers
 from ssl_hub.zoo import RECIPES
+
+ASKED = "asked"  # fact: the arguments of `finetune` that a run goes on with
 
 
 def finetune(
@@ -98,6 +100,7 @@ def _finetuned(
     resume: run.Resume, overwrite: bool, overrides: Mapping[str, Any] | None, show_progress: bool, **options: Any,
 ) -> tuple[Path, list[Result]]:  # fmt: skip
     """:func:`finetune`, once the processes have met."""
+    asked = {"model": str(model), "data": data, "fraction": fraction, "overrides": dict(overrides or {}), **options}
     extraction = Extraction(**options)
     settings = with_settings(Finetuning(seed=extraction.seed), overrides or {})
     if not 0 < fraction <= 1:
@@ -143,7 +146,7 @@ def _finetuned(
     refuse(changed(before, now))
     accelerator.wait_for_everyone()
     whole = {**facts, **now, "processes": accelerator.num_processes, run.JOB: job}
-    whole |= {"versions": installed_versions(), "git_commit": run.git_commit()}
+    whole |= {ASKED: plain(asked, "finetune"), "versions": installed_versions(), "git_commit": run.git_commit()}
     whole["command"] = before.get("command", shlex.join(sys.argv))
     whole["started"] = before.get("started", datetime.now(UTC).isoformat(timespec="seconds"))
     with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):

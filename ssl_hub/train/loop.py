@@ -16,7 +16,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.weights import INITIALISED_FROM
 from ssl_hub.model.parts import with_overrides
-from ssl_hub.model.release import save_release
+from ssl_hub.model.release import RECIPE, read_recipe, read_recipe_file, save_release
 from ssl_hub.model.results import Result
 from ssl_hub.processes import speaks
 from ssl_hub.stopping import Interrupted, StopSignal, interruptible
@@ -30,7 +30,7 @@ from ssl_hub.zoo import as_modified, departures, get_recipe, run_name
 
 
 def pretrain(
-    recipe: str | Recipe,
+    recipe: str | Recipe | None,
     *,
     data: str | None = None,
     output: str | Path | None = None,
@@ -42,7 +42,8 @@ def pretrain(
     """Train a recipe, probe the result, and leave a run folder that is also a release.
 
     Args:
-        recipe: a registered name, or a recipe.
+        recipe: a registered name, a recipe, or the path of a recipe.json, that of a run say. None, where a run is to go
+            on, is the recipe of the run in ``output``.
         data: what to train on instead of the recipe's data: a registered name, a path or a Hub dataset id.
         output: the run folder; by default one in the store, named after the recipe and its departures from the
             registered one, where ``ssl_hub.load`` finds it.
@@ -65,7 +66,7 @@ def pretrain(
             there is nothing to save, and SIGINT is a KeyboardInterrupt.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
-    registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
+    registered = _named(recipe, output, resume=bool(resume))
     chosen = as_modified(with_overrides(registered, settings))
     set_by_user = {*flat(settings), *departures(registered)}
     folder = store.home() / run_name(chosen) if output is None else expanded(output)
@@ -83,6 +84,21 @@ def pretrain(
         if speaks():
             print(f"the run in {folder} is finished: nothing to do", file=sys.stderr)
     return folder
+
+
+def _named(recipe: str | Recipe | None, output: str | Path | None, *, resume: bool) -> Recipe:
+    """The recipe that is meant, before settings change it."""
+    if isinstance(recipe, Recipe):
+        return recipe
+    if recipe is not None and not recipe.endswith(".json"):
+        return get_recipe(recipe)
+    if recipe is not None:
+        return read_recipe_file(expanded(recipe))
+    if output is None or not resume:
+        raise UsageError("no recipe: name one, or a run folder to go on with")
+    if (found := read_recipe(expanded(output))) is None:
+        raise UsageError(f"nothing to resume in {output}: it has no {RECIPE}, or one that no run of ours trained")
+    return found
 
 
 def _run(job: Job) -> None:

@@ -290,6 +290,11 @@ def _changed_settings(before: Recipe | None, recipe: Recipe, allowed: Sequence[s
 
     Raises UsageError for those that are not allowed, and for allowed names of nothing that can change.
     """
+    if before is not None and before.name != recipe.name:
+        raise UsageError(
+            f"the run is of recipe {before.name}, not of {recipe.name}: leave it out to go on, or choose another"
+            " --output"
+        )
     known = {name for one in (recipe, before or recipe) for name in flat(to_dict(one))} - {*DESCRIPTION} | {*GIVEN}
     for name in allowed:
         if name not in known:

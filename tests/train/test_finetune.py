@@ -180,7 +180,9 @@ def test_a_stopped_run_resumes_to_the_same_bytes(released, photos, tmp_path, mon
         finetune(released, str(photos), output=stopped, overrides=SHORT)
     with pytest.raises(UsageError, match=r"was started with \S+=.*; resume it with the same"):
         finetune(released, str(photos), output=stopped, overrides={**SHORT, "lr": 1.0}, resume=True)
-    finetune(released, str(photos), output=stopped, overrides=SHORT, resume=True)
+    with pytest.raises(UsageError, match="it goes on with the settings that it has, or not at all"):
+        ssl_hub.resume(stopped, overrides={"lr": 1.0})
+    assert ssl_hub.resume(stopped) == stopped
     assert (stopped / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
     assert read_metrics(stopped) == read_metrics(straight)  # means over whole epochs
 

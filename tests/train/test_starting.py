@@ -115,7 +115,7 @@ def test_going_on_needs_no_weights_keeps_what_was_recorded_and_ends_in_the_same_
     with pytest.raises(UsageError, match=r"started with another backbone\.init"):
         pretrain(tmp_path / "run", resume=True, **{**settings, "backbone.init": str(tmp_path / "other.safetensors")})
     file.unlink()
-    pretrain(tmp_path / "run", resume=True, **settings)
+    ssl_hub.resume(tmp_path / "run")
     assert read_facts(tmp_path / "run")["initialised_from"] == origin
     for name in ("model.safetensors", "method.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()

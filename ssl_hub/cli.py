@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from ssl_hub import __version__
+from ssl_hub import __version__, plugins
 from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
 from ssl_hub.processes import speaks
@@ -30,7 +30,10 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
     parser.add_argument("--version", action="version", version=f"ssl_hub {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     register_all(commands)
-    words = list(sys.argv[1:] if argv is None else argv)
+    parser.add_argument("--import", metavar="MODULE", help="of yours, that registers something; wherever it stands")
+    words, modules = _without_imports(sys.argv[1:] if argv is None else argv)
+    if modules:
+        plugins.name_modules(modules)
     if launcher is not None:
         commands.choices[launcher].prog = f"recipes/{launcher}.py"
         words.insert(0, launcher)
@@ -55,6 +58,20 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Nam
     if rest:
         arguments.overrides += rest
     return arguments
+
+
+def _without_imports(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words without any ``--import MODULE`` or ``--import=MODULE``, and those modules."""
+    words, modules = [], []
+    following = iter(argv)
+    for word in following:
+        if word == "--import":
+            modules.append(next(following, ""))
+        elif word.startswith("--import="):
+            modules.append(word.partition("=")[2])
+        else:
+            words.append(word)
+    return words, modules
 
 
 def _wait_asleep() -> None:

@@ -7,6 +7,7 @@ import fnmatch
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from ssl_hub import plugins
 from ssl_hub.errors import UsageError
 
 T = TypeVar("T")
@@ -30,7 +31,8 @@ class Registry(Generic[T]):
     """A table from names to objects of one kind.
 
     A second object under a taken name is a :class:`~ssl_hub.errors.UsageError`, so that two plug-ins cannot silently
-    replace each other; an unknown name names the nearest known one.
+    replace each other; an unknown name names the nearest known one. What plug-ins have is there when a name is looked
+    up (:mod:`ssl_hub.plugins`).
     """
 
     def __init__(self, kind: str, *, listing: str = "known") -> None:
@@ -38,12 +40,22 @@ class Registry(Generic[T]):
         self.kind = kind
         self.listing = listing
         self._entries: dict[str, T] = {}
+        self._owners: dict[str, str] = {}
 
     def add(self, name: str, value: T) -> T:
+        owner = plugins.owner_of_caller()
         if name in self._entries:
-            raise UsageError(f"{self.kind} {name!r} is registered already; choose another name")
-        self._entries[name] = value
+            raise UsageError(
+                f"{self.kind} {name!r} of {owner} is registered already, by {self._owners.get(name, owner)}; choose"
+                " another name"
+            )
+        self._entries[name], self._owners[name] = value, owner
         return value
+
+    def owner(self, name: str) -> str:
+        """The package that registered a name."""
+        self[name]
+        return self._owners.get(name, plugins.OURS)
 
     def register(self, name: str) -> Callable[[Registrable], Registrable]:
         """Decorator form of :meth:`add`; the decorated class or function keeps its own type."""
@@ -55,6 +67,7 @@ class Registry(Generic[T]):
         return decorate
 
     def __getitem__(self, name: str) -> T:
+        plugins.import_all()
         try:
             return self._entries[name]
         except KeyError:
@@ -63,8 +76,10 @@ class Registry(Generic[T]):
             ) from None
 
     def __contains__(self, name: object) -> bool:
+        plugins.import_all()
         return name in self._entries
 
     def names(self, pattern: str = "*") -> list[str]:
         """Names that match a shell-style pattern, in order of registration."""
+        plugins.import_all()
         return [name for name in self._entries if fnmatch.fnmatchcase(name, pattern)]

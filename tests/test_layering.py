@@ -12,7 +12,7 @@ ROOT = Path(ssl_hub.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 # Each layer may import itself and the layers named here.
-BASE = {"errors", "processes", "stopping", "registry", "atomic", "config", "codec", "limits"}
+BASE = {"errors", "processes", "stopping", "plugins", "registry", "atomic", "config", "codec", "limits"}
 MODEL = BASE | {"model"}
 DATA = MODEL | {"data"}
 ZOO = DATA | {"zoo"}
@@ -21,7 +21,8 @@ ALLOWED = {
     "errors": set(),
     "processes": set(),
     "stopping": set(),
-    "registry": {"errors"},
+    "plugins": {"errors"},
+    "registry": {"errors", "plugins"},
     "atomic": {"errors"},
     "config": {"errors", "registry"},
     "limits": {"errors"},
@@ -37,7 +38,7 @@ ALLOWED = {
     "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},
     "commands": TOP,
     "theory": {"errors", "atomic", "model"},
-    "cli": {"errors", "processes", "stopping", "commands", "__version__"},
+    "cli": {"errors", "plugins", "processes", "stopping", "commands", "__version__"},
     "__init__": TOP | {"cli"},
 }
 # Heavy or replaceable libraries have one home each.

@@ -9,7 +9,7 @@ from ssl_hub.registry import Registry, suggest
 def test_taken_name_is_refused():
     registry: Registry[int] = Registry("colour")
     registry.add("red", 1)
-    with pytest.raises(UsageError, match="colour 'red' is registered already"):
+    with pytest.raises(UsageError, match="colour 'red' of tests is registered already, by tests; choose another"):
         registry.register("red")(2)
     assert registry["red"] == 1
 

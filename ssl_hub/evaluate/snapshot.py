@@ -16,6 +16,7 @@ from ssl_hub.hub import store
 from ssl_hub.model import checkpoints
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.health import PATIENCE
+from ssl_hub.model.parts import PLUGINS, check_plugins
 from ssl_hub.model.release import check_finite, read_facts, read_recipe
 from ssl_hub.model.siamese import build
 
@@ -32,6 +33,7 @@ class Snapshot(NamedTuple):
 
     def backbone(self) -> tuple[nn.Module, bool]:
         """The online backbone of that step, in eval mode, and whether its features had collapsed by then."""
+        check_plugins(read_facts(self.run).get(PLUGINS, {}))
         online = build(self.recipe)
         state = checkpoints.load(self.file)
         check_finite(self.file, state["online"])

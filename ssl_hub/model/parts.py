@@ -12,10 +12,14 @@ import torch
 
 from ssl_hub.codec import apply_overrides, check_parts
 from ssl_hub.config import Part, Recipe
+from ssl_hub.errors import UsageError
 from ssl_hub.model.losses import LOSSES, Loss
 from ssl_hub.model.predictors import PREDICTORS, Predictor
 from ssl_hub.model.targets import TARGETS, Target
+from ssl_hub.plugins import OURS
 from ssl_hub.registry import Registry
+
+PLUGINS = "plugins"  # in config.json and in the facts of recipe.json: what `from_plugins` says, where it is anything
 
 PARTS: dict[str, Registry[Callable[..., Any]]] = {"predictor": PREDICTORS, "target": TARGETS, "loss": LOSSES}
 
@@ -40,9 +44,12 @@ def with_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:
 
 
 def with_defaults(recipe: Recipe) -> Recipe:
-    """The recipe with every option of its parts written out, so that equal recipes compare equal."""
+    """The recipe with every option of its parts written out, so that equal recipes compare equal. A part of a plug-in
+    that is not here stays as it is."""
 
     def complete(part: Part, section: str) -> Part:
+        if part.kind not in PARTS[section]:
+            return part
         parameters = inspect.signature(PARTS[section][part.kind]).parameters.values()
         defaults = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
         return Part(part.kind, **{**defaults, **dict(part.options)})
@@ -53,6 +60,25 @@ def with_defaults(recipe: Recipe) -> Recipe:
         target=complete(recipe.target, "target"),
         loss=complete(recipe.loss, "loss"),
     )
+
+
+def from_plugins(recipe: Recipe) -> dict[str, str]:
+    """The parts of a recipe that come from other packages: ``{"predictor mine": "my_package"}``."""
+    kinds = {section: getattr(recipe, section).kind for section in PARTS}
+    owners = {f"{section} {kind}": PARTS[section].owner(kind) for section, kind in kinds.items()}
+    return {part: owner for part, owner in owners.items() if owner != OURS}
+
+
+def check_plugins(recorded: Mapping[str, str]) -> None:
+    """Raise UsageError for a part that a run or release was trained with, as :func:`from_plugins` has recorded it, and
+    that is not here."""
+    for part, owner in recorded.items():
+        section, _, kind = part.partition(" ")
+        if kind not in PARTS[section]:
+            raise UsageError(
+                f"{section} {kind!r} is of the plug-in {owner}, which is not here: install it, or name its module with"
+                " --import (its backbone loads without)"
+            )
 
 
 def build_parts(recipe: Recipe) -> tuple[Predictor, Target, Loss]:

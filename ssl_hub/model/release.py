@@ -33,6 +33,7 @@ from ssl_hub.model.files import MODEL as MODEL
 from ssl_hub.model.files import RECIPE as RECIPE
 from ssl_hub.model.loading import check_finite as check_finite
 from ssl_hub.model.loading import load_strictly as load_strictly
+from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release_config import FORMAT as FORMAT
 from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
@@ -111,12 +112,14 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 def description(recipe: Recipe, *, collapsed: bool = False) -> dict[str, Any]:
     """What config.json says, under ``ssl_hub``, of any release that has a recipe."""
+    needed = from_plugins(recipe)
     return {
         "format": FORMAT,
         "recipe": recipe.name,
         "summary": recipe.summary,
         "collapsed": collapsed,
         "range": recipe.data.range,
+        **({PLUGINS: needed} if needed else {}),
     }
 
 

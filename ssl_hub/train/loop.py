@@ -15,8 +15,8 @@ from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.weights import INITIALISED_FROM
-from ssl_hub.model.parts import with_overrides
-from ssl_hub.model.release import RECIPE, read_recipe, read_recipe_file, save_release
+from ssl_hub.model.parts import PLUGINS, check_plugins, with_overrides
+from ssl_hub.model.release import RECIPE, read_facts, read_recipe, read_recipe_file, save_release
 from ssl_hub.model.results import Result
 from ssl_hub.processes import speaks
 from ssl_hub.stopping import Interrupted, StopSignal, interruptible
@@ -98,6 +98,7 @@ def _named(recipe: str | Recipe | None, output: str | Path | None, *, resume: bo
         raise UsageError("no recipe: name one, or a run folder to go on with")
     if (found := read_recipe(expanded(output))) is None:
         raise UsageError(f"nothing to resume in {output}: it has no {RECIPE}, or one that no run of ours trained")
+    check_plugins(read_facts(expanded(output)).get(PLUGINS, {}))
     return found
 
 

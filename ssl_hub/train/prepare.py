@@ -27,6 +27,7 @@ from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.hub.weights import INITIALISED_FROM, Initial
+from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, arranged, build
@@ -133,6 +134,7 @@ def _prepared(
         **now,
         "measured_on": None if accuracy.unmeasurable else accuracy.name,
         **({} if origin is None else {INITIALISED_FROM: origin}),
+        **({PLUGINS: needed} if (needed := from_plugins(recipe)) else {}),
         "resident": loader.resident,
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),

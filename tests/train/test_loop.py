@@ -16,8 +16,13 @@ from ssl_hub.train import checkpoint, loop
 from ssl_hub.train.run import CHECKPOINTS
 from ssl_hub.train.step import Trainer
 
-QUICK = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}
-COLLAPSING = {"target.kind": "none", "optim.lr": 0.5, "train.epochs": 4, "runtime.knn_every_epochs": 0}
+ANY_DATA = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}
+FEW = {"data.pretrain_split": "train[:384]", "data.train_split": "train[:160]", "data.test_split": "test[:80]"}
+QUICK = {**ANY_DATA, **FEW, "train.batch_size": 64}
+COLLAPSING = {
+    **FEW, "train.batch_size": 64, "target.kind": "none", "optim.lr": 2.0, "train.epochs": 4,
+    "runtime.knn_every_epochs": 0,
+}  # fmt: skip
 
 
 def saved_steps(folder) -> list[int]:
@@ -39,8 +44,9 @@ def test_checkpoints_by_time(tmp_path):
 
 def test_permanent_checkpoints_of_epochs(tmp_path):
     settings = {
-        "train.epochs": 4, "train.batch_size": 512, "runtime.knn_every_epochs": 0, "runtime.checkpoint_every_epochs": 1,
-        "runtime.keep_checkpoints": 1, "runtime.keep_every_epochs": 2,
+        **FEW, "data.pretrain_split": "train[:128]", "train.epochs": 4, "train.batch_size": 64,
+        "runtime.knn_every_epochs": 0, "runtime.checkpoint_every_epochs": 1, "runtime.keep_checkpoints": 1,
+        "runtime.keep_every_epochs": 2,
     }  # fmt: skip
     assert saved_steps(ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=settings)) == [4, 8]
 
@@ -184,7 +190,7 @@ def test_data_that_cannot_be_probed_is_said_and_loses_nothing(tmp_path):
         folder.mkdir(parents=True)
         for i in range(4):
             Image.effect_noise((16, 16), 20 * i + 20).convert("RGB").save(folder / f"{i}.png")
-    small = {**QUICK, "train.batch_size": 4}
+    small = {**ANY_DATA, "train.batch_size": 4}
     folder = ssl_hub.pretrain("byol-digits", data=str(tmp_path / "photos"), output=tmp_path / "r", overrides=small)
     assert not (folder / "results.json").exists()
     assert ssl_hub.load(folder)(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
@@ -194,7 +200,7 @@ def test_a_flat_folder_trains_and_is_told_why_it_is_not_probed(tmp_path, capsys)
     (tmp_path / "photos").mkdir()
     for i in range(8):
         Image.effect_noise((16, 16), 20 * i + 20).convert("RGB").save(tmp_path / "photos" / f"{i}.png")
-    small = {**QUICK, "train.batch_size": 4, "data.test_split": "validation"}
+    small = {**ANY_DATA, "train.batch_size": 4, "data.test_split": "validation"}
     ssl_hub.pretrain("byol-digits", data=str(tmp_path / "photos"), output=tmp_path / "r", overrides=small)
     told = capsys.readouterr().err
     assert "photos is a flat folder of 8 unlabelled images, all of it split 'train': there is no split 'valid" in told

@@ -26,7 +26,7 @@ PROMISED = [
     "directcopy-r18-cifar10-100ep",
     "isoloss-r18-cifar10-100ep",
     "simsiam-r18-cifar10-800ep",
-    *(f"{m}-own" for m in ("directpred", "byol", "simsiam")),
+    *(f"{m}-own{family}" for m in ("directpred", "byol", "simsiam") for family in ("", "-convnext", "-vit")),
     *(f"{m}-digits" for m in ("directpred", "byol", "byol-linear", "simsiam")),
 ]
 
@@ -41,20 +41,23 @@ def distinct(recipe: Recipe) -> tuple[object, ...]:
 
 
 REPRESENTATIVES = list({distinct(RECIPES[name]): name for name in reversed(PROMISED)}.values())
-LARGE = ("resnet50", "resnet18", "resnet18_cifar")
+SMALLER = {
+    "resnet50": "test_resnet", "resnet18": "test_resnet", "resnet18_cifar": "test_resnet",
+    "convnext_tiny": "test_convnext", "vit_small_patch16_224": "test_vit",
+}  # fmt: skip
 BACKBONES = {RECIPES[name].backbone.name: name for name in PROMISED}
 
 
 def shrunk(recipe: Recipe) -> Recipe:
-    """The same method at 16 px with narrow heads: what is left is the recipe's structure.
+    """The same method at 16 to 32 px with narrow heads: what is left is the recipe's structure.
 
     One recipe of each backbone keeps it; the others have a small one for a large one.
     """
     narrow = replace(recipe.projector, hidden_width=16, output_width=8)
     backbone = recipe.backbone
-    if recipe.name not in BACKBONES.values() and backbone.name in LARGE:
-        backbone = replace(backbone, name="test_resnet")
-    views = replace(recipe.views, size=16)
+    if recipe.name not in BACKBONES.values() and backbone.name in SMALLER:
+        backbone = replace(backbone, name=SMALLER[backbone.name])
+    views = replace(recipe.views, size=min(recipe.views.size, 32))
     return replace(recipe, backbone=backbone, projector=narrow, views=views)
 
 

@@ -31,6 +31,7 @@ _PUBLIC = {
     "Recipe": "ssl_hub.config",
     "Result": "ssl_hub.model.results",
     "similar": "ssl_hub.evaluate.embedding",
+    "sweep": "ssl_hub.train.sweep",
     "UsageError": "ssl_hub.errors",
     "where": "ssl_hub.hub.store",
 }
@@ -69,5 +70,6 @@ if TYPE_CHECKING:
     from ssl_hub.train.finetune import finetune as finetune
     from ssl_hub.train.loop import pretrain as pretrain
     from ssl_hub.train.resume import resume as resume
+    from ssl_hub.train.sweep import sweep as sweep
     from ssl_hub.zoo import get_recipe as get_recipe
     from ssl_hub.zoo import list_recipes as list_recipes

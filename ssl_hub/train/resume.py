@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.model.release import RECIPE, read_facts
+from ssl_hub.model.release import read_facts
 from ssl_hub.train.finetune import ASKED, finetune
 from ssl_hub.train.loop import pretrain
 
@@ -38,7 +37,7 @@ def resume(
         UsageError: no run there, or as the command that started it.
         Interrupted: as the command that started it.
     """
-    found = _run_folder(folder)
+    found = store.run_folder(folder)
     if "finetuned_from" not in (facts := read_facts(found)):
         return pretrain(None, output=found, resume="auto", allow_change=allow_change, overrides=dict(overrides or {}))
     if overrides or allow_change:
@@ -46,11 +45,3 @@ def resume(
     if ASKED not in facts:
         raise UsageError(f"{found} was written by an older ssl_hub: give the command that started it --resume")
     return finetune(**facts[ASKED], output=found, resume="auto", show_progress=show_progress)[0]
-
-
-def _run_folder(folder: str | Path) -> Path:
-    tried = [expanded(folder), store.home() / str(folder)]
-    for path in tried:
-        if (path / RECIPE).is_file():
-            return path
-    raise UsageError(f"no run {folder}: neither {' nor '.join(str(path / RECIPE) for path in tried)} is there")

@@ -1,0 +1,59 @@
+"""``ssl-hub sweep``."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from ssl_hub.codec import parse_assignments
+from ssl_hub.commands import Subparsers
+
+
+def register(commands: Subparsers) -> None:
+    parser = commands.add_parser("sweep", help="train a recipe over a grid of settings and seeds")
+    parser.add_argument(
+        "recipe", nargs="?", help="a recipe's name, or a recipe.json (default: what was begun in --out)"
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="one value for all runs, or several: predictor.rho=0.1,0.3,0.5",
+    )
+    parser.add_argument("--seeds", type=int, default=1, help="how many (default 1)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default 1)")
+    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
+    parser.add_argument("--out", help="folder of the sweep (default: in the store)")
+    parser.add_argument("--slurm", metavar="FILE", help="write a job array for sbatch there, and train nothing")
+    parser.add_argument("--format", default="md", choices=["md", "latex", "json"])
+    parser.set_defaults(run=_sweep)
+
+
+def _sweep(arguments: Namespace) -> None:
+    from ssl_hub.atomic import expanded, replace_file
+    from ssl_hub.errors import UsageError
+    from ssl_hub.train.sweep import array_job, begin, planned, split_axes, sweep
+
+    axes, settings = split_axes(parse_assignments(arguments.overrides))
+    given = {"settings": settings, "data": arguments.data, "out": arguments.out, "seeds": arguments.seeds}
+    if arguments.slurm is not None:
+        plan, folder = planned(arguments.recipe, axes, **given)
+        folder.mkdir(parents=True, exist_ok=True)
+        begin(plan, folder)
+        replace_file(expanded(arguments.slurm), array_job(plan, folder).encode())
+        print(
+            f"{len(plan.tasks(folder))} runs: sbatch {arguments.slurm}, then ssl-hub sweep --out {folder}",
+            file=sys.stderr,
+        )
+        return
+    found = sweep(arguments.recipe, axes, jobs=arguments.jobs, **given)
+    grid = found.grid()
+    print({"md": grid.markdown, "latex": grid.latex, "json": found.comparison.json}[arguments.format]())
+    if (picture := grid.svg()) is not None:
+        path = Path(found.folder / "sweep.svg")
+        replace_file(path, picture)
+        print(f"as a picture in {path}", file=sys.stderr)
+    if found.failed:
+        logs = ", ".join(found.failed)
+        raise UsageError(f"{len(found.failed)} runs did not end well, see {logs}; the same command tries them again")

@@ -97,7 +97,11 @@ def remove_all(node):
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (remove_some, "40 images on rank 0, 32 images on rank 1; give every node the same copy"),
+        pytest.param(
+            remove_some,
+            "40 images on rank 0, 32 images on rank 1; give every node the same copy",
+            marks=pytest.mark.slow,
+        ),
         (rename_one, "40 images on rank 0, 40 images on rank 1, and not the same ones"),
         pytest.param(remove_all, "no images in", marks=pytest.mark.slow),
     ],

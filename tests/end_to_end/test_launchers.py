@@ -120,12 +120,12 @@ def photos(tmp_path):
     ("arguments", "message"),
     [
         (["directpred-digit"], "unknown recipe 'directpred-digit'; did you mean 'directpred-digits'"),
-        (["byol-digits", "--data", "{root}/missing"], "data path '{root}/missing' does not exist"),
-        (["byol-digits", "--data", "{root}/empty"], "no images in {root}/empty"),
         (["byol-digits", "predictor.wdth=3"], "predictor 'mlp' has no option 'wdth'"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)  # test_cli and test_run try such in one process
             for case in (
+                (["byol-digits", "--data", "{root}/missing"], "data path '{root}/missing' does not exist"),
+                (["byol-digits", "--data", "{root}/empty"], "no images in {root}/empty"),
                 (["byol-digits", "optim.lr=fast"], "optim.lr is 'fast', expected float"),
                 (["byol-digits", "--data", "{root}/photos"], "batch_size 64 is larger than the 12 images of photos"),
                 (["byol-digits", "--output", "/proc/run"], "cannot write to /proc"),

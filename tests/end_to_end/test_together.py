@@ -67,7 +67,7 @@ def test_what_one_process_finds_wrong_is_what_all_of_them_say(case, message, tmp
     ("case", "failed", "message"),
     [
         ("bug", 1, "KeyError: 'width'"),
-        ("save_bug", 0, "RuntimeError: no such operator"),
+        pytest.param("save_bug", 0, "RuntimeError: no such operator", marks=pytest.mark.slow),
         pytest.param("probe", 0, "ZeroDivisionError: division by zero", marks=pytest.mark.slow),
     ],
 )

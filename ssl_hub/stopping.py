@@ -78,11 +78,13 @@ class StopSignal:
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
+        _NOTING.append(self)
         if threading.current_thread() is threading.main_thread():  # else signals stay with whoever runs us
             self._previous = {number: signal.signal(number, self._note) for number in STOPPING}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _NOTING.remove(self)
         _restore(self._previous)
         if self._received is not None and self._previous[signal.SIGTERM] is _end:
             if kind is None:
@@ -96,6 +98,14 @@ class StopSignal:
 
     def __bool__(self) -> bool:
         return self._received is not None
+
+
+_NOTING: list[StopSignal] = []
+
+
+def is_noted() -> bool:
+    """Whether a :class:`StopSignal` has noted a signal that nobody has acted on: what waits need not wait longer."""
+    return any(_NOTING)
 
 
 @contextmanager

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
-from ssl_hub.stopping import deferred
+from ssl_hub.stopping import Interrupted, deferred, is_noted
 
 T = TypeVar("T")
 
 _PATIENCE = 2.0  # seconds that close() waits for a read that is under way
+_LOOK_UP = 0.5  # seconds after which one who waits for an item looks whether a signal has come meanwhile
 
 
 class _End(NamedTuple):
@@ -22,15 +23,17 @@ class ReadAhead(Generic[T]):
     """The items of an iterator, in their order, taken from it by a thread of its own.
 
     At most ``most`` items are held at a time: those that are ahead, and those handed out that :meth:`release` has not
-    been told of. What the iterator raises is raised here, after the items before it.
+    been told of. What the iterator raises is raised here, after the items before it. Where ``gives_way``, waiting for
+    an item ends with :class:`Interrupted` once a signal to stop has been noted.
 
     The thread starts with the first item that is asked for: after worker processes that are forked by then, which a
     lock that it holds would block for ever. It ends with :meth:`close`, at the next item. A read that takes longer is
     left to itself, and does not keep the process from exiting (a daemon; an executor's threads would be waited for).
     """
 
-    def __init__(self, items: Iterator[T], most: int) -> None:
+    def __init__(self, items: Iterator[T], most: int, *, gives_way: bool = False) -> None:
         self._items = items
+        self._gives_way = gives_way
         self._room = threading.Semaphore(most)
         self._read: SimpleQueue[T | _End] = SimpleQueue()
         self._closed = False
@@ -46,11 +49,19 @@ class ReadAhead(Generic[T]):
             self._thread = threading.Thread(target=self._run, name="read ahead", daemon=True)
             with deferred():  # the kernel may hand a signal to any thread that takes it: this one is born without
                 self._thread.start()
-        item = self._read.get()
+        item = self._next()
         if isinstance(item, _End):
             self._closed = True
             raise item.error
         return item
+
+    def _next(self) -> T | _End:
+        while True:
+            try:
+                return self._read.get(timeout=_LOOK_UP)
+            except Empty:
+                if self._gives_way and is_noted():
+                    raise Interrupted from None
 
     def release(self, count: int = 1) -> None:
         """So many of the items that were handed out are held no longer."""

@@ -22,7 +22,7 @@ class ShardFiles(NamedTuple):
 
     @property
     def are_tables(self) -> bool:
-        return next(iter(self.splits.values()))[0].endswith(".parquet")
+        return has_ending(next(iter(self.splits.values()))[0], (".parquet",))
 
 
 def shard_files(data: str) -> ShardFiles | None:

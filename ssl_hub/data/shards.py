@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
+from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -24,6 +26,8 @@ _PARQUET_ROWS = 64  # read at a time
 _COUNTED = 1024  # parquet files at addresses whose rows are counted before the first batch, at two requests each
 _AT_ONCE = 16
 _LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
+_BEYOND = 2**16  # bytes after the mark of a tar file's end that are looked at; tools fill up to 10240
+_DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError)
 
 
 class Encoded(NamedTuple):
@@ -71,7 +75,7 @@ class TarShards:
         file, number, sample = self.files[shard], 0, ("", "")
         name = shown(file)
         try:
-            with _opened(file) as stream, tarfile.open(fileobj=stream) as archive:
+            with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=_Member) as archive:
                 for member in _images_of(archive):
                     key, kind = _sample(member.name)
                     if self.column not in (None, kind):
@@ -87,7 +91,7 @@ class TarShards:
                         assert content is not None, "it is a file"
                         yield Encoded(f"{member.name} in {name}", content.read())
                     number += 1
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except _DAMAGED as error:
             cause = str(error).partition(":\n")[0] or type(error).__name__
             raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
 
@@ -95,7 +99,7 @@ class TarShards:
         """The same, or :class:`UsageError` where the first samples hold several images or none of the kind named."""
         kinds: set[str] = set()
         with (
-            contextlib.suppress(tarfile.TarError, OSError, EOFError),
+            contextlib.suppress(*_DAMAGED),
             _opened(self.files[0]) as stream,
             tarfile.open(fileobj=stream) as archive,
         ):
@@ -110,12 +114,35 @@ class TarShards:
         return self
 
 
+class _Member(tarfile.TarInfo):
+    """A member that is whole. ``tarfile`` takes a file that is cut off after one, or damaged there, to end with it."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            if archive.offset == 0:  # no tar file, or one that is compressed
+                raise
+            raise tarfile.ReadError(f"it is cut off or damaged at byte {archive.offset}: {error}") from None
+
+
 def _images_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
         archive.members = []  # type: ignore[attr-defined]  # else it remembers all that it has seen
         base = member.name.rsplit("/", 1)[-1]
-        if member.isfile() and base[0] != "." and ending_of(base) in image_endings():
+        if base[:1] in ("", ".") or ending_of(base) not in image_endings():
+            continue
+        if member.issym() or member.islnk():
+            raise tarfile.ReadError(
+                f"{member.name} is a link in it, without an image; pack with tar --dereference --hard-dereference"
+            )
+        if member.isfile():
             yield member
+    if archive.fileobj is not None and archive.fileobj.read(_BEYOND).strip(b"\0"):
+        raise tarfile.ReadError("something follows the mark of its end, as where tar files were joined; pack it anew")
 
 
 def _sample(member: str) -> tuple[str, str]:

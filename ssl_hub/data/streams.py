@@ -30,6 +30,7 @@ from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.data.workers import BatchWorkers, StreamBatches, useful_workers
 from ssl_hub.errors import UsageError
+from ssl_hub.stopping import Interrupted
 
 Key = tuple[int, str, bytes | str]  # an image's index, name and file: what a worker gets
 
@@ -56,19 +57,31 @@ class StreamOrder:
     Raises :class:`UsageError` where a lap has fewer than ``at_least`` images for the rank.
     """
 
-    def __init__(self, shards: Shards, *, seed: int, rank: int, world: int, window: int, at_least: int = 1) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        seed: int,
+        rank: int,
+        world: int,
+        window: int,
+        at_least: int = 1,
+        gives_way: bool = False,
+    ) -> None:
         if window < 1:
             raise UsageError(f"data.shuffle_buffer is {window}, expected at least 1 image")
         self.shards, self.seed, self.rank, self.world, self.window = shards, seed, rank, world, window
-        self.at_least = at_least
+        self.at_least, self.gives_way = at_least, gives_way
 
     def after(self, cursor: Cursor) -> Generator[tuple[Key, Cursor]]:
         """Images from ``cursor`` on, each with the cursor that follows it.
 
         A thread reads on meanwhile, into what the images that have been taken leave free of the window, and two
-        batches beyond; it ends when this is closed.
+        batches beyond; it ends when this is closed. See :class:`~ssl_hub.data.read_ahead.ReadAhead` for
+        ``gives_way``.
         """
-        with closing(ReadAhead(self._laps(cursor), self.window + 2 * self.at_least + 1)) as images:
+        most = self.window + 2 * self.at_least + 1
+        with closing(ReadAhead(self._laps(cursor), most, gives_way=self.gives_way)) as images:
             while True:
                 count = 0
                 for opened, window in self._windows(iter(images.__next__, None)):
@@ -150,6 +163,9 @@ class StreamLoader:
     The order has no end and batches do not stop at a lap's, so every batch is full and every rank takes as many steps
     as it is asked for; ``steps_per_epoch`` only says what is called an epoch. With ``max_bad_images``, up to so many
     unreadable images are stood in for; None makes the first an error.
+
+    A signal to stop ends the wait for a batch with :class:`Interrupted`, where no part of a step can have been done: of
+    several processes others may be in it, and with accumulation this one.
     """
 
     resident = False
@@ -181,7 +197,13 @@ class StreamLoader:
         self.device = torch.device(device)
         self._workers = useful_workers(workers, steps_per_epoch * accumulation)
         self.order = StreamOrder(
-            shards, seed=seed, rank=rank, world=world, window=shuffle_buffer, at_least=self.micro_batch_size
+            shards,
+            seed=seed,
+            rank=rank,
+            world=world,
+            window=shuffle_buffer,
+            at_least=self.micro_batch_size,
+            gives_way=world == 1 and accumulation == 1,
         )
         self._memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self._cursor = Cursor()
@@ -224,7 +246,7 @@ class StreamLoader:
         # Workers are ahead of training, so each batch's cursor waits here until the batch has come back.
         ends: deque[Cursor] = deque()
         self._images = self.order.after(self._cursor)
-        failed: list[UsageError] = []
+        failed: list[UsageError | Interrupted] = []
         keys = _batched(self._images, self.micro_batch_size, ends.append, failed.append)
         batches = StreamBatches(Crops(self.views), tolerant=self.bad is not None, arrays=True, values=self._values)
         self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
@@ -233,7 +255,7 @@ class StreamLoader:
         return chain(made, _raised(failed))
 
 
-def _raised(failed: list[UsageError]) -> Iterator[Any]:
+def _raised(failed: list[UsageError | Interrupted]) -> Iterator[Any]:
     yield from ()
     raise failed[0]  # a stream has no other end
 
@@ -242,14 +264,14 @@ def _batched(
     images: Iterator[tuple[Key, Cursor]],
     size: int,
     ended: Callable[[Cursor], None],
-    failed: Callable[[UsageError], None],
+    failed: Callable[[UsageError | Interrupted], None],
 ) -> Iterator[list[Key]]:
     """Keys in batches, up to an error, which is told and not raised: where workers are started, the first batches are
     asked for, and what is raised there leaves workers that nobody ends."""
     while True:
         try:
             batch = list(islice(images, size))
-        except UsageError as error:
+        except (UsageError, Interrupted) as error:
             failed(error)
             return
         ended(batch[-1][1])

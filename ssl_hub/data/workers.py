@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,9 +114,10 @@ class BatchWorkers:
     ) -> None:  # fmt: skip
         self._bad = bad
         self._iterator: Any = None
+        self._starting = ExitStack()
         self._loader = DataLoader(
             batches,
-            batch_sampler=sampler,
+            batch_sampler=_Sampler(sampler, self._starting.close),
             num_workers=workers,
             collate_fn=_identity,
             pin_memory=device.type == "cuda",
@@ -132,7 +134,8 @@ class BatchWorkers:
         """
         if self._loader.num_workers > 0:
             start_tracker()
-        with deferred():
+        with self._starting:
+            self._starting.enter_context(deferred())
             self._iterator = iter(self._loader)
             for worker in getattr(self._iterator, "_workers", ()):
                 # By what torch and multiprocessing end a worker that does not leave when asked: SIGTERM it ignores.
@@ -150,6 +153,19 @@ class BatchWorkers:
             iterator, self._iterator, self._loader._iterator = self._iterator, None, None
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 iterator._shutdown_workers()
+
+
+class _Sampler:
+    """The same lists, of which the first is asked for once the workers are there: signals are held back until then and
+    no longer, as the stream that it comes from may be waited for."""
+
+    def __init__(self, lists: Iterable[list[Any]], started: Callable[[], None]) -> None:
+        self._lists = lists
+        self._started = started
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        self._started()
+        yield from self._lists
 
 
 def _begin(worker: int) -> None:

@@ -130,7 +130,12 @@ def _train(job: Job, journal: Journal) -> None:
     trainer, accelerator, runtime, saved_at = job.trainer, job.accelerator, job.recipe.runtime, time.monotonic()
     with StopSignal() as stop:
         for micro_batches in job.batches():
-            report = trainer.advance(micro_batches)
+            try:
+                report = trainer.advance(micro_batches)
+            except Interrupted:  # while a stream was waited for: nothing of this step has been done
+                job.save()
+                _say_stopped(job, journal)
+                raise
             journal.after_step(report)
             late = (
                 runtime.checkpoint_minutes is not None and time.monotonic() - saved_at > 60 * runtime.checkpoint_minutes
@@ -144,11 +149,15 @@ def _train(job: Job, journal: Journal) -> None:
                 journal.close()
                 raise UsageError(f"features collapsed by step {trainer.step}: stopped, saved in {job.folder}")
             if stopping:
-                journal.close()
-                journal.console.say(f"stopped by a signal at step {trainer.step}, saved; continue with --resume")
+                _say_stopped(job, journal)
                 raise Interrupted
     journal.close()
     job.loader.close()
     bad = job.bad_images()
     if bad:
         journal.console.say(f"{len(bad)} images could not be read and were stood in for: {'; '.join(bad)}")
+
+
+def _say_stopped(job: Job, journal: Journal) -> None:
+    journal.close()
+    journal.console.say(f"stopped by a signal at step {job.trainer.step}, saved; continue with --resume")

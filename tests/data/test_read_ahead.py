@@ -1,6 +1,8 @@
 """Reading beside training: ahead while a batch is held, bounded, in order, and gone when it is closed."""
 
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from ssl_hub.data.read_ahead import ReadAhead
 from ssl_hub.data.shards import Encoded
 from ssl_hub.data.streams import Cursor, StreamOrder
 from ssl_hub.errors import UsageError
+from ssl_hub.stopping import Interrupted, StopSignal
 from tests.data.test_shards import parquet
 from tests.data.test_streams import VARIED, Numbered, loader, steps
 
@@ -162,6 +165,36 @@ def test_a_read_under_way_holds_up_neither_close_nor_the_run(monkeypatch: pytest
     assert len(readers()) == 1
     shards.leave.set()
     assert eventually(lambda: not readers()) and shards.closed == 1
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_signal_ends_the_wait_for_the_first_batch_and_for_a_later_one(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "_PATIENCE", 0.01)
+    for gate in (0, 8):
+        shards = Watched(40, gate=gate)
+        train = loader(shards, workers=workers, shuffle_buffer=2)
+        with pytest.raises(Interrupted), StopSignal():
+            threading.Thread(target=lambda: (time.sleep(0.3), os.kill(os.getpid(), signal.SIGTERM))).start()
+            for _, step in zip(range(100), train.epoch(0), strict=False):
+                assert len(list(step)) == 1
+        place = train.state()
+        train.close()
+        shards.leave.set()
+        assert eventually(lambda: not readers()) and not multiprocessing.active_children()
+        assert gate == 0 or place[3] > 0, "what was read before was trained on, and is where the run goes on from"
+        assert gate or place == list(Cursor())
+
+
+@pytest.mark.parametrize("shared", [{"world": 2}, {"accumulation": 2, "batch_size": 4}])
+def test_a_signal_leaves_a_step_whole_that_may_have_begun(shared: dict[str, int]) -> None:
+    shards = Watched(40, gate=0)
+    train = loader(shards, shuffle_buffer=2, **{"batch_size": 4, **shared})
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGTERM)
+        threading.Timer(2 * read_ahead._LOOK_UP, shards.leave.set).start()
+        assert stop and len(list(next(train.epoch(0)))) == shared.get("accumulation", 1)
 
 
 SLOW = """

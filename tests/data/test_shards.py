@@ -1,9 +1,11 @@
 """Shards: what is a stream, which files and images belong to it, and what is said where none do."""
 
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
@@ -183,3 +185,62 @@ def test_a_pattern_below_a_folder_with_brackets(tmp_path: Path) -> None:
         web_shard(tmp_path / "shards [v2]" / f"{number}.tar", number)
     assert values(open_shards(f"{tmp_path}/shards [v2]/*.tar", "train")) == [[0], [1]]
     assert values(open_shards(f"{tmp_path}/**/1.tar", "train")) == [[1]]
+
+
+def _members(path: Path) -> list[int]:
+    """Bytes at which each member starts, and at which the mark of the end does."""
+    with tarfile.open(path) as archive:
+        return [*(member.offset for member in archive.getmembers()), archive.offset]
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda tar, at: tar[: at[3]], r"cut off or damaged at byte \d+: empty header"),
+        (lambda tar, at: tar[: at[3] + 100], r"cut off or damaged at byte \d+: truncated header"),
+        (lambda tar, at: tar[: at[3]] + b"x" * 512 + tar[at[3] + 512 :], r"damaged at byte \d+: invalid header"),
+        (lambda tar, at: tar[: at[3] + 520], r"unexpected end of data|empty header"),
+        (lambda tar, at: tar[: at[-1]], r"cut off or damaged at byte \d+: empty header"),
+        (lambda tar, at: tar + tar, "something follows the mark of its end, as where tar files were joined"),
+    ],
+    ids=["between members", "in a header", "a header", "in a member", "before the mark", "two in one"],
+)
+def test_a_damaged_tar_file_is_never_a_short_one(
+    tmp_path: Path, damage: Callable[[bytes, list[int]], bytes], text: str
+) -> None:
+    """All that ``tarfile`` itself takes for the end of the archive, without a word."""
+    path = tmp_path / "a.tar"
+    write_tar(path, {f"{number}.png": png(number) for number in range(5)})
+    assert values(open_shards(str(path), "train")) == [[0, 1, 2, 3, 4]]
+    path.write_bytes(damage(path.read_bytes(), _members(path)))
+    with pytest.raises(UsageError, match=rf"shard .*a\.tar cannot be read \(.*{text}") as error:
+        values(open_shards(str(path), "train"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz"])
+def test_a_damaged_compressed_tar_file_is_an_error_in_one_line(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "a.tar"
+    noise = np.random.default_rng(0).integers(0, 256, 20_000, np.uint8).tobytes()
+    write_tar(path, {f"{number}.png": png(number) + noise for number in range(5)}, f"w:{compression}")
+    whole = path.read_bytes()
+    for place in range(len(whole) // 8, len(whole), len(whole) // 8):
+        path.write_bytes(whole[:place] + bytes(byte ^ 0xFF for byte in whole[place : place + 40]) + whole[place + 40 :])
+        with pytest.raises(UsageError, match=r"shard .*a\.tar cannot be read \("):
+            values(open_shards(str(path), "train"))
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_links_in_a_tar_file_are_not_left_out_in_silence(tmp_path: Path, kind: bytes) -> None:
+    write_tar(tmp_path / "a.tar", {"a.png": png(1)})
+    with tarfile.open(tmp_path / "a.tar", "a") as archive:
+        link = tarfile.TarInfo("b.png")
+        link.type, link.linkname = kind, "a.png"
+        archive.addfile(link)
+    with pytest.raises(UsageError, match=r"b\.png is a link in it, without an image; pack with tar --dereference"):
+        open_shards(str(tmp_path), "train")
+
+
+def test_a_parquet_file_whose_ending_is_in_capitals_is_one(tmp_path: Path) -> None:
+    parquet(tmp_path / "train.PARQUET", 1, 2)
+    assert values(open_shards(str(tmp_path), "train")) == [[1, 2]]

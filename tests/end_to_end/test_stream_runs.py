@@ -1,15 +1,22 @@
 """Training on WebDataset shards: on two real processes, stopped and resumed, from the command line."""
 
+import itertools
 import json
+import os
+import signal
 import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import ssl_hub
 from ssl_hub.cli import main
+from ssl_hub.data.shards import Encoded, TarShards
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
+from ssl_hub.stopping import REQUEUE
 from tests.data.encoded import png, write_tar
 from tests.data.file_server import served
 from tests.end_to_end import stream_on_ranks
@@ -52,8 +59,15 @@ def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp
         )
 
 
-def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, tmp_path: Path) -> None:
-    stream_on_ranks.train(str(shards), tmp_path / "straight")
+@pytest.fixture(scope="module")
+def straight(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on one process that nobody stopped."""
+    run = tmp_path_factory.mktemp("runs") / "straight"
+    stream_on_ranks.train(str(shards), run)
+    return run
+
+
+def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, straight: Path, tmp_path: Path) -> None:
     stream_on_ranks.train(str(shards), tmp_path / "stopped", settings={"train.max_steps": stream_on_ranks.STOP})
     stream_on_ranks.train(
         str(shards),
@@ -62,9 +76,35 @@ def test_a_stopped_run_resumes_exactly_with_any_number_of_workers(shards: Path, 
         resume=True,
         allow_change=["train.max_steps"],
     )
-    assert same_model(tmp_path / "straight", tmp_path / "stopped")
+    assert same_model(straight, tmp_path / "stopped")
     assert [record["step"] for record in read_metrics(tmp_path / "stopped")] == list(range(1, 7))
-    assert facts(tmp_path / "straight")["images"] is None
+    assert facts(straight)["images"] is None
+
+
+@pytest.mark.parametrize("stop", [0, 3])
+def test_a_run_that_is_stopped_while_it_waits_for_its_stream_goes_on_exactly(
+    shards: Path, straight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    again, images = threading.Event(), itertools.count()
+
+    def hanging(self: TarShards, shard: int, start: int) -> Iterator[Encoded]:
+        for image in read(self, shard, start):
+            if threading.current_thread().name == "read ahead" and next(images) == 5 * stop:
+                os.kill(os.getpid(), signal.SIGTERM)
+                again.wait(60)
+            yield image
+
+    read = TarShards.read
+    monkeypatch.setattr(TarShards, "read", hanging)
+    with pytest.raises(SystemExit) as ended:
+        stream_on_ranks.train(str(shards), tmp_path / "stopped")
+    assert ended.value.code == REQUEUE and not again.is_set()
+    again.set()
+    monkeypatch.undo()
+    (saved,) = (tmp_path / "stopped" / "checkpoints").iterdir()
+    assert bool(int(saved.stem.rpartition("-")[2])) == bool(stop)
+    stream_on_ranks.train(str(shards), tmp_path / "stopped", resume=True)
+    assert same_model(straight, tmp_path / "stopped")
 
 
 def test_a_stream_from_the_command_line(shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,7 @@ class _Persistent(io.RawIOBase):
         self._address = address
         self._place = 0
         self._file: Any = None
+        self._system: Any = None  # kept: one that is made of a file, as zip:// is, closes it when it goes
         self._size: int = _persistently(address, lambda: self._opened().seek(0, io.SEEK_END))
 
     def readable(self) -> bool:
@@ -190,8 +191,8 @@ class _Persistent(io.RawIOBase):
 
     def _opened(self) -> Any:
         if self._file is None:
-            system, path = _system(self._address)
-            self._file = system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
+            self._system, path = _system(self._address)
+            self._file = self._system.open(path, "rb", block_size=_BLOCK, cache_type="readahead")
         return self._file
 
     def _drop(self) -> None:

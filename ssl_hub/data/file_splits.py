@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 
 from ssl_hub.data.endings import image_endings
 from ssl_hub.data.splits import meaning, split_names, words_of
 
 DEPTH = 3  # folders below the root that are looked into: data/<configuration>/<split>/
-_SHARD = re.compile(r"(?P<split>.+)-\d{5}-of-\d{5}.*")  # as `datasets` names them; any name may be a split's
+# As `datasets` names them; any name may be a split's.
+_SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<rest>.*)")
 
 
 def files_by_split(root: Path, endings: str | tuple[str, ...]) -> dict[str, list[str]]:
@@ -33,6 +34,22 @@ def by_split(files: Mapping[PurePath, str]) -> dict[str, list[str]]:
     if not any(meaning(name) for name in own):
         return {"train": sorted(file for its in own.values() for file in its)} if own else {}
     return {split: own[name] for split, name in split_names(own).items()}
+
+
+def missing_files(files: Iterable[str]) -> list[str]:
+    """Names of the files that are not among ``files`` and, by their names, belong to them: ``x-00001-of-00002`` where
+    ``x-00000-of-00002`` is there."""
+    there: dict[tuple[str, int, str], set[int]] = {}
+    for file in files:
+        if shard := _SHARD.fullmatch(file):
+            its = there.setdefault((shard["split"], int(shard["count"]), shard["rest"]), set())
+            its.add(int(shard["number"]))
+    return [
+        f"{PurePath(split).name}-{number:05}-of-{count:05}{rest}"
+        for (split, count, rest), its in there.items()
+        for number in range(count)
+        if number not in its
+    ]
 
 
 def _own_name(path: PurePath) -> str:

@@ -223,6 +223,9 @@ def _refuse_annotations(folder: Path, class_folders: list[str]) -> None:
 
 def _without_images(folder: Path, passed: PassedOver) -> UsageError:
     if not passed.keys().isdisjoint(ARCHIVES):
-        return UsageError(f"{folder} holds .tar files, which are read as a stream; set data.stream=true")
+        return UsageError(
+            f"{folder} holds .tar files, which pre-training alone reads, as a stream: set data.stream=true; to measure "
+            "on them, unpack them"
+        )
     beside = f" ({passed.words()})" if passed else ""
     return UsageError(f"no images in {folder}{beside}; expected files ending in {expected_endings()}")

@@ -56,7 +56,7 @@ def inventory(
         "unlabelled": None if counts is None else int(counts[0]),
         "endings": dict(Counter(map(ending_of, names)).most_common()),
         "companions": _companions(names),
-        "passed_over": {reason: some._asdict() for reason, some in source.passed_over.items()},
+        "passed_over": source.passed_over.as_json(),
         "looked_at": summary(looks, values),
     }
 

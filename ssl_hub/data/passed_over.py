@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ssl_hub.data.paths import shown
 
 NO_CLASSES = "column that names no classes"  # the reason for a column of labels that are none
+MISSING = "missing"  # for files that are not there, and are by the names of the others: train-00000-of-00002
 
 
 class Some(NamedTuple):
@@ -23,6 +24,9 @@ class PassedOver(dict[str, Some]):
         example = shown(example)
         seen, first = self.get(reason, (0, example))
         self[reason] = Some(seen + number, min(first, example))
+
+    def as_json(self) -> dict[str, Any]:
+        return {reason: some._asdict() for reason, some in self.items()}
 
     def words(self, most: int = 3) -> str:
         """``12 .txt (a/notes.txt), 1 hidden (.DS_Store)``, the most frequent first."""

@@ -16,8 +16,10 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ssl_hub.data.addresses import file_name, is_address, open_file, shown
 from ssl_hub.data.columns import encoded, find_image_column
-from ssl_hub.data.endings import ending_of, image_endings
+from ssl_hub.data.endings import ending_of, expected_endings, image_endings
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
+from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
@@ -26,6 +28,7 @@ _PARQUET_ROWS = 64  # read at a time
 _COUNTED = 1024  # parquet files at addresses whose rows are counted before the first batch, at two requests each
 _AT_ONCE = 16
 _LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
+_MEMBERS = 1000  # of it, among which an image is expected
 _BEYOND = 2**16  # bytes after the mark of a tar file's end that are looked at; tools fill up to 10240
 _DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError)
 
@@ -76,7 +79,7 @@ class TarShards:
         name = shown(file)
         try:
             with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=_Member) as archive:
-                for member in _images_of(archive):
+                for member in filter(_is_image, _members(archive)):
                     key, kind = _sample(member.name)
                     if self.column not in (None, kind):
                         continue
@@ -96,14 +99,28 @@ class TarShards:
             raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
 
     def check(self) -> TarShards:
-        """The same, or :class:`UsageError` where the first samples hold several images or none of the kind named."""
+        """The same, or :class:`UsageError` where the first samples hold several images, none of the kind named, or no
+        images at all."""
         kinds: set[str] = set()
+        images, others = 0, PassedOver()
         with (
             contextlib.suppress(*_DAMAGED),
             _opened(self.files[0]) as stream,
             tarfile.open(fileobj=stream) as archive,
         ):
-            kinds = {_sample(member.name)[1] for member in islice(_images_of(archive), _LOOKED_AT)}
+            for member in islice(_members(archive), _MEMBERS):
+                if images == _LOOKED_AT:
+                    break
+                if _is_image(member):
+                    images += 1
+                    kinds.add(_sample(member.name)[1])
+                else:
+                    others.add(ending_of(member.name) or "without an ending", member.name)
+        if others and not images:
+            raise UsageError(
+                f"shard {shown(self.files[0])} begins without images ({others.words()}); expected files ending in "
+                f"{expected_endings()}"
+            )
         if self.column is not None and kinds and self.column not in kinds:
             raise UsageError(
                 f"the samples of {shown(self.files[0])} hold no {self.column!r}, which data.image_column names; they "
@@ -129,20 +146,24 @@ class _Member(tarfile.TarInfo):
             raise tarfile.ReadError(f"it is cut off or damaged at byte {archive.offset}: {error}") from None
 
 
-def _images_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     while (member := archive.next()) is not None:
         archive.members = []  # type: ignore[attr-defined]  # else it remembers all that it has seen
-        base = member.name.rsplit("/", 1)[-1]
-        if base[:1] in ("", ".") or ending_of(base) not in image_endings():
-            continue
-        if member.issym() or member.islnk():
-            raise tarfile.ReadError(
-                f"{member.name} is a link in it, without an image; pack with tar --dereference --hard-dereference"
-            )
-        if member.isfile():
+        if not member.isdir():
             yield member
     if archive.fileobj is not None and archive.fileobj.read(_BEYOND).strip(b"\0"):
         raise tarfile.ReadError("something follows the mark of its end, as where tar files were joined; pack it anew")
+
+
+def _is_image(member: tarfile.TarInfo) -> bool:
+    base = member.name.rsplit("/", 1)[-1]
+    if base[:1] in ("", ".") or ending_of(base) not in image_endings():
+        return False
+    if member.issym() or member.islnk():
+        raise tarfile.ReadError(
+            f"{member.name} is a link in it, without an image; pack with tar --dereference --hard-dereference"
+        )
+    return member.isfile()
 
 
 def _sample(member: str) -> tuple[str, str]:
@@ -165,6 +186,8 @@ class ParquetShards:
         if len(self.files) <= _COUNTED or not is_address(self.files[0]):
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 self.images = sum(pool.map(self._rows, range(len(self.files))))
+            if not self.images:
+                raise UsageError(f"{where} has no images: its {len(self.files)} files have no rows")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -175,6 +198,11 @@ class ParquetShards:
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         number = 0
         with self._table(shard) as table:
+            if self.column not in table.schema_arrow.names:
+                raise UsageError(
+                    f"shard {shown(self.files[shard])} has no column {self.column!r}, which the first has; it has "
+                    f"{', '.join(table.schema_arrow.names)}"
+                )
             for group in range(table.num_row_groups):
                 rows = table.metadata.row_group(group).num_rows
                 if number + rows <= start:
@@ -248,6 +276,8 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
     """
     if not split.isidentifier():
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
+    if data in SOURCES:
+        raise UsageError(f"{data!r} is registered data, which is no stream; set data.stream=false")
     found, where = shard_files(data), f"stream {data!r}"
     if found is not None:
         files = found.splits[resolve_split(split, found.splits, where)]

@@ -9,11 +9,12 @@ from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import has_ending, is_address
 from ssl_hub.data.duplicates import CHEAP_BYTES, duplicates, stored_bytes
 from ssl_hub.data.endings import ARCHIVES
-from ssl_hub.data.file_splits import files_by_split
+from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
 from ssl_hub.data.look import Look, look_at
+from ssl_hub.data.passed_over import MISSING, PassedOver
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.shards import Shards, open_shards
@@ -86,9 +87,12 @@ def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None
     splits: dict[str, Any] = {}
     for split, its in files.items():
         shards = open_shards(data, split, image_column=image_column)
+        passed = PassedOver()
+        if gone := missing_files(shards.names()):
+            passed.add(MISSING, gone[0], len(gone))
         splits[split] = {
             "called": "", "shards": len(its), "images": shards.images, "classes": None, "unlabelled": None,
-            "endings": {}, "passed_over": {}, "looked_at": _start_of(shards, values),
+            "endings": {}, "passed_over": passed.as_json(), "looked_at": _start_of(shards, values),
         }  # fmt: skip
     return splits
 

@@ -18,10 +18,10 @@ from ssl_hub.data.columns import (
     unusable_labels,
 )
 from ssl_hub.data.endings import TABLES
-from ssl_hub.data.file_splits import files_by_split
+from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
-from ssl_hub.data.passed_over import NO_CLASSES
+from ssl_hub.data.passed_over import MISSING, NO_CLASSES
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
@@ -34,20 +34,34 @@ class Table:
 
     The image column is the one of type ``Image``; the label column is the ``ClassLabel``, else one of a usual name that
     holds whole numbers, text or booleans; either may be named instead. Classes and their order are those of ``train``
-    where there is one.
+    where there is one. ``missing`` are names of files, by split, that are not there and should be.
     """
 
-    def __init__(self, name: str, openers: Mapping[str, Opener], reading: Reading, recorded: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        openers: Mapping[str, Opener],
+        reading: Reading,
+        recorded: str | None = None,
+        missing: Mapping[str, list[str]] | None = None,
+    ) -> None:
         self.name = name
         self.recorded = recorded or name
         self.reading = reading
         self.splits = split_names(openers)
+        self.missing = missing or {}
         self._openers = openers
 
     def open(self, split: str) -> Source:
         """Raises :class:`UsageError` listing the columns where they do not decide, and naming the class where a split
         has one that ``train`` lacks."""
         found = resolve_split(split, self.splits, f"data {self.name!r}")
+        source = self._source(found)
+        if gone := self.missing.get(found):
+            source.passed_over.add(MISSING, gone[0], len(gone))
+        return source
+
+    def _source(self, found: str) -> Source:
         where = f"split {found!r} of {self.name}"
         rows = self._openers[self.splits[found]]()
         images = find_image_column(rows.features, self.reading.image_column, where)
@@ -68,7 +82,10 @@ class Table:
 def find_table(root: Path, reading: Reading) -> Table | None:
     """The table that lies in a folder; None where there is none."""
     openers = _saved(root) or _declared(root) or _files(root)
-    return Table(str(root), openers, reading, root.resolve().name) if openers else None
+    if not openers:
+        return None
+    missing = {split: missing_files(files) for split, files in files_by_split(root, TABLES).items()}
+    return Table(str(root), openers, reading, root.resolve().name, missing)
 
 
 def hub_table(name: str, address: Address, reading: Reading) -> Table:
@@ -167,7 +184,8 @@ def _damaged(paths: list[str], ending: str, error: Exception) -> UsageError:
             _read(path, ending)
         except (OSError, ValueError) as its_own:
             return UsageError(f"{path} is not a readable {ending[1:]} file ({its_own}); restore it, or take it away")
-    return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {error}")
+    cause = str(error.__cause__ or error).strip().partition("\n")[0]  # `datasets` itself says that there was an error
+    return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {cause}")
 
 
 def _read(path: str, ending: str) -> None:

@@ -17,6 +17,7 @@ from accelerate.utils import gather_object
 from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.bad_images import skipping
+from ssl_hub.data.file_splits import missing_files
 from ssl_hub.data.inventory import for_the_record, inventory
 from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
@@ -258,6 +259,8 @@ def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int 
         steps = steps_per_epoch(
             shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
         )
+        if accelerator.is_main_process and (gone := missing_files(shards.names())):
+            print(f"warning: by their names, {len(gone)} of the stream's files are missing: {gone[0]}", file=sys.stderr)
         settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images, "value_range": data.range}
         return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images, fingerprint
     source = everywhere(accelerator, lambda: open_part(data, data.pretrain_split))

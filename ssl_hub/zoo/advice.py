@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
+from ssl_hub.data.passed_over import MISSING
 from ssl_hub.data.splits import meaning
 from ssl_hub.zoo import RECIPES
 
@@ -166,6 +167,9 @@ def suggested_range(seen: Mapping[str, Any]) -> str:
 
 def _of_files(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     for reason, some in known["passed_over"].items():
+        if reason == MISSING:
+            text = f"by the names of the others, {some['number']:,} files of {split!r} are missing ({some['example']})"
+            yield Finding(2, text, "what is there is taken for all of it")
         if reason in _IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",

@@ -125,7 +125,10 @@ REFUSED: Mapping[str, tuple[list[str], str]] = {
     "a table of pixels": (["train.csv"], r"no images in .* \(1 \.csv \(train\.csv\)\)"),
     "drawings": (["1.svg", "2.pdf", "3.eps"], r"no images in .*1 \.svg \(1\.svg\)"),
     "medical series": (["patient/1.dcm", "patient/2.dcm"], r"patient has no images \(2 \.dcm \(1\.dcm\)\)"),
-    "shards": (["train-0000.tar"], r"holds \.tar files, which are read as a stream; set data\.stream=true$"),
+    "shards": (
+        ["train-0000.tar"],
+        r"holds \.tar files, .*: set data\.stream=true; to measure on them, unpack",
+    ),
     "thumbnails beside images": (
         ["1.jpg", "2.jpg", "thumbs/1.jpg"],
         r"holds 2 images \(1\.jpg, \.\.\.\) beside the class",

@@ -1,6 +1,8 @@
 """Shards: what is a stream, which files and images belong to it, and what is said where none do."""
 
+import gc
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,11 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Image, Value
 
 from ssl_hub.data.decoding import decode
+from ssl_hub.data.file_splits import missing_files
 from ssl_hub.data.shards import Shards, open_shards
+from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
+from ssl_hub.zoo.advice import findings
 from tests.data.encoded import png, write_tar
 
 
@@ -244,3 +249,57 @@ def test_links_in_a_tar_file_are_not_left_out_in_silence(tmp_path: Path, kind: b
 def test_a_parquet_file_whose_ending_is_in_capitals_is_one(tmp_path: Path) -> None:
     parquet(tmp_path / "train.PARQUET", 1, 2)
     assert values(open_shards(str(tmp_path), "train")) == [[1, 2]]
+
+
+def test_a_tar_file_without_images_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+    write_tar(tmp_path / "train-0.tar", {"a/0001": png(1), "a/0002": png(2), "a/0001.json": b"{}"})
+    text = r"train-0\.tar begins without images \(2 without an ending \(a/0001\), 1 \.json \(a/0001\.json\)\); expected"
+    with pytest.raises(UsageError, match=text):
+        open_shards(str(tmp_path), "train")
+
+
+def test_a_parquet_file_without_the_column_is_named(tmp_path: Path) -> None:
+    parquet(tmp_path / "train-0.parquet", 1)
+    parquet(tmp_path / "train-1.parquet", 2, column="picture")
+    text = r"train-1\.parquet has no column 'image', which the first has; it has picture, label$"
+    with pytest.raises(UsageError, match=text):
+        values(open_shards(str(tmp_path), "train"))
+
+
+def test_parquet_files_without_rows(tmp_path: Path) -> None:
+    parquet(tmp_path / "train.parquet")
+    with pytest.raises(UsageError, match=r"^stream '.*' has no images: its 1 files have no rows$"):
+        open_shards(str(tmp_path), "train")
+
+
+def test_registered_data_is_no_stream() -> None:
+    with pytest.raises(UsageError, match="^'digits' is registered data, which is no stream; set data.stream=false$"):
+        open_shards("digits", "train")
+
+
+def test_an_archive_of_archives(tmp_path: Path) -> None:
+    """Its file system is made of an open file, which must not be closed while a shard is read."""
+    web_shard(tmp_path / "train-0.tar", 1, 2)
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(tmp_path / "train-0.tar", "train-0.tar")
+    shards = open_shards(f"zip://*.tar::file://{tmp_path}/all.zip", "train")
+    gc.collect()
+    assert values(shards) == [[1, 2]]
+
+
+def test_files_that_are_missing_by_their_names(tmp_path: Path) -> None:
+    web_shard(tmp_path / "shards" / "train-00001-of-00003.tar", 1)
+    parquet(tmp_path / "table" / "train-00000-of-00002.parquet", *range(8))
+    parquet(tmp_path / "whole" / "train-00000-of-00001.parquet", *range(8))
+    streamed, table, whole = (survey(str(tmp_path / name)) for name in ("shards", "table", "whole"))
+    assert streamed["splits"]["train"]["passed_over"] == {
+        "missing": {"number": 2, "example": "train-00000-of-00003.tar"}
+    }
+    told = [finding.text for finding in findings(table) if "missing" in finding.text]
+    assert told == ["by the names of the others, 1 files of 'train' are missing (train-00001-of-00002.parquet)"]
+    assert whole["splits"]["train"]["passed_over"] == {}
+
+
+def test_which_files_are_missing() -> None:
+    there = ["a/x-00000-of-00002.tar", "b/x-00001-of-00002.tar", "y-00000-of-00001.tar", "z-3.tar"]
+    assert missing_files(there) == ["x-00001-of-00002.tar", "x-00000-of-00002.tar"]

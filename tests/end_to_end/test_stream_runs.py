@@ -124,7 +124,9 @@ def test_a_stream_from_the_command_line(shards: Path, tmp_path: Path, capsys: py
     )
     assert not (tmp_path / "run").exists()
     assert main([*words, *quick]) == 2
-    assert "holds .tar files, which are read as a stream; set data.stream=true" in capsys.readouterr().err
+    assert (
+        "holds .tar files, which pre-training alone reads, as a stream: set data.stream=true" in capsys.readouterr().err
+    )
     assert main([*words, *quick, "data.stream=true", "train.max_steps=4"]) == 0
     told = capsys.readouterr().err
     assert "(train), a stream, decoded by 0 workers" in told and "epoch 2/2" in told

@@ -10,14 +10,17 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from ssl_hub.config import Part, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import RECIPE, check
 from ssl_hub.registry import suggest
 
-Settings = TypeVar("Settings")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Settings = TypeVar("Settings", bound="DataclassInstance")
 PartOptions = Callable[[str, str], Mapping[str, Any]]
 """``(section, kind) -> {option: type}``; raises :class:`UsageError` for an unknown kind."""
 
@@ -102,11 +105,14 @@ def apply_overrides(recipe: Recipe, overrides: Mapping[str, Any], part_options: 
 def with_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """A copy of any frozen dataclass of plain fields with some replaced: ``{"epochs": "5"}``, typed or text.
 
-    An unknown field or a value of the wrong type raises :class:`UsageError` with the nearest valid name.
+    An unknown field or a value of the wrong type raises :class:`UsageError` with the nearest valid name. All are
+    replaced at once, as the checks of a dataclass may compare one with another.
     """
-    for key, value in changes.items():
-        settings = _override(settings, [key], value, key, lambda section, kind: {})
-    return settings
+    kinds, names = typing.get_type_hints(type(settings)), [f.name for f in fields(settings)]
+    for key in changes:
+        if key not in names:
+            raise UsageError(f"unknown setting {key!r}{suggest(key, names)}")
+    return replace(settings, **{key: _decode(kinds[key], value, key) for key, value in changes.items()})
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:

@@ -5,9 +5,11 @@ import json
 
 import pytest
 
-from ssl_hub.codec import changes, from_json, parse_assignments, to_json
+from ssl_hub.codec import changes, from_json, parse_assignments, to_json, with_settings
 from ssl_hub.config import Part, Recipe
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.protocols import PROTOCOLS
+from ssl_hub.train.classifier import Finetuning
 from ssl_hub.zoo import get_recipe, list_recipes
 
 
@@ -141,3 +143,15 @@ def test_changes_are_those_of_what_is_learnt():
     new = get_recipe("byol-digits", **{"optim.lr": 0.5, "target.momentum": 0.9, "runtime.workers": 3})
     assert changes(old, new) == {"optim.lr": (0.03, 0.5), "target.momentum": (0.99, 0.9)}
     assert changes(old, old) == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        (Finetuning(), {"patience": "3", "holdout": "0.2"}),
+        (dataclasses.replace(PROTOCOLS["simsiam"], lrs=(0.1,), holdout=0.0), {"lrs": "[0.1, 0.2]", "holdout": "0.1"}),
+    ],
+)
+def test_settings_that_belong_together_come_in_any_order(settings, changes):
+    forwards = with_settings(settings, changes)
+    assert forwards == with_settings(settings, dict(reversed(changes.items()))) != settings

@@ -162,7 +162,8 @@ def near_duplicates(
         show_progress: say on stderr what is taken from the index.
 
     Raises:
-        UsageError: a threshold out of range, over a million pairs, or what opening model and data raises.
+        UsageError: a threshold out of range, ``against`` the same split, over a million pairs, or what opening model
+            and data raises.
     """
     if threshold is not None:
         number(-1, 1, fix="left out, it is chosen").check("threshold", threshold)
@@ -170,6 +171,10 @@ def near_duplicates(
     columns = {"image_column": image_column, "label_column": label_column}
     source = open_split(subject, data, split, **columns)
     other = None if against is None else open_split(subject, data, against, **columns)
+    if other is not None and (other.name, other.split) == (source.name, source.split):
+        raise UsageError(
+            f"against is {against!r}, which is {_title(source)} itself; pairs within a split are found without it"
+        )
     take = partial(features_of, subject, batch_size=batch_size, workers=workers)
 
     def features(of: Source) -> Features:

@@ -90,7 +90,7 @@ class ProbeHead:
             there = sorted({p.stem for p in (*path.parent.glob("*.safetensors"), *noted) if p.suffix == path.suffix})
             raise UsageError(
                 f"no head for {dataset!r} in {path.parent}; there: {', '.join(there) or 'none'}; "
-                "probe the backbone first"
+                + (f"its name is {Path(dataset).name!r}" if Path(dataset).name in there else "probe the backbone first")
             )
         try:
             tensors = load_file(path)

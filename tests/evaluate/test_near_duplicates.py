@@ -129,6 +129,7 @@ def test_the_command_writes_lists_that_open_and_a_sheet(photos, tmp_path, capsys
         (["--list-keep", "gone/list.txt"], "the folder gone does not exist"),
         (["--sheet", "sheet.txt"], "sheet.txt does not end as a picture does"),
         (["--against", "holdout"], "has no split 'holdout'"),
+        (["--split", "test", "--against", "validation"], "/test itself; pairs within a split"),
     ],
 )
 def test_bad_input_says_what_to_do(photos, arguments, message, capsys):

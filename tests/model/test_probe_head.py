@@ -64,8 +64,10 @@ def test_a_head_never_fitted_cannot_be_loaded_and_those_there_are_named(tmp_path
     with pytest.raises(UsageError, match=r"no head for 'digits' in .*; there: none"):
         ProbeHead.load(tmp_path, "digits")
     head(dataset="stl10").save(tmp_path)
-    with pytest.raises(UsageError, match=r"no head for 'digits' .*; there: stl10"):
+    with pytest.raises(UsageError, match=r"no head for 'digits' .*; there: stl10; probe the backbone first$"):
         ProbeHead.load(tmp_path, "digits")
+    with pytest.raises(UsageError, match=r"no head for 'data/stl10' .*; there: stl10; its name is 'stl10'$"):
+        ProbeHead.load(tmp_path, "data/stl10")
 
 
 @pytest.mark.parametrize("damage", ["cut", "json", "no json", "keys"])

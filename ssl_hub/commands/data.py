@@ -27,8 +27,9 @@ def _data(arguments: Namespace) -> None:
     from ssl_hub.data.sheet import save_sheet, sheet_of, sheet_path
     from ssl_hub.data.survey import survey
     from ssl_hub.zoo import get_recipe
-    from ssl_hub.zoo.advice import findings, plan
+    from ssl_hub.zoo.advice import findings
     from ssl_hub.zoo.data_page import page
+    from ssl_hub.zoo.data_plan import plan
 
     out = None if arguments.sheet is None else sheet_path(arguments.sheet)
     columns = {"image_column": arguments.image_column, "label_column": arguments.label_column}

@@ -24,6 +24,8 @@ except ImportError:  # optional: the same pixels, a quarter of the time of decod
 
 MAX_PIXELS = 200_000_000
 
+_LONGEST = 200  # characters of an error's cause: an image's text taken for its path is thousands
+
 _MAYBE_TURNED = (b"Exif\0\0", b"tiff:Orientation")  # where Pillow finds an orientation: EXIF and XMP
 
 # What Pillow's decoders raise on broken input; a memory or programming error is none of these and keeps its traceback.
@@ -60,7 +62,7 @@ def decode(file: str | os.PathLike[str] | bytes, name: str, values: ValueRange =
     except UnidentifiedImageError:
         raise UsageError(f"{name} is not an image that can be read; replace it or remove it") from None
     except _DECODING_ERRORS as error:
-        cause = " ".join(str(error).split()) or type(error).__name__
+        cause = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
         raise UsageError(f"{name} cannot be read ({cause}); replace it or remove it") from None
 
 

@@ -6,6 +6,7 @@ under a hundredth of an epoch's decoding; the thorough form decodes all.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,7 +43,8 @@ def inventory(
 
     Keys: ``images``; ``classes`` (images by class name) and ``unlabelled``, both None for data without labels;
     ``endings`` (images by ending; empty without file names); ``companions`` (the number and an example of images called
-    as masks are, or None); ``passed_over`` (by reason, each with its number and an example); and ``looked_at``, which
+    as masks are, or None); ``inner`` (names of the folders in each class, where all have the same, else none);
+    ``passed_over`` (by reason, each with its number and an example); and ``looked_at``, which
     :func:`summary` describes.
     """
     positions = range(len(source)) if thorough else sample_of(len(source))
@@ -56,6 +58,7 @@ def inventory(
         "unlabelled": None if counts is None else int(counts[0]),
         "endings": dict(Counter(map(ending_of, names)).most_common()),
         "companions": _companions(names),
+        "inner": [] if counts is None else _inner(names),
         "passed_over": source.passed_over.as_json(),
         "looked_at": summary(looks, values),
     }
@@ -71,6 +74,7 @@ def for_the_record(inventory: dict[str, Any]) -> dict[str, Any]:
         **inventory,
         "classes": None if not classes else {"number": len(classes), "images": _spread(np.array([*classes.values()]))},
         "companions": None if beside is None else {"number": beside["number"]},
+        "inner": len(inventory["inner"]),
         "passed_over": {reason: {"number": some["number"]} for reason, some in inventory["passed_over"].items()},
         "looked_at": {**seen, "unreadable": {"number": seen["unreadable"]["number"]}},
     }
@@ -108,12 +112,26 @@ def _companions(names: Iterable[str]) -> dict[str, Any] | None:
     return {"number": len(called), "example": called[0]} if called else None
 
 
+def _inner(names: Sequence[str]) -> list[str]:
+    """Folders that every class has, and nothing beside them: as where ``names`` begin with a split and not a class."""
+    inside: dict[str, set[str]] = {}
+    for name in names:
+        outer, _, rest = name.partition(os.sep)
+        folder, below, _ = rest.partition(os.sep)
+        if not below:
+            return []
+        inside.setdefault(outer, set()).add(folder)
+    alike = len(inside) > 1 and len({frozenset(folders) for folders in inside.values()}) == 1
+    return sorted(next(iter(inside.values()))) if alike else []
+
+
 def summary(looks: Iterable[Look], values: ValueRange = AUTO) -> dict[str, Any]:
     """Images that were looked at, together.
 
     ``images`` is their number, ``unreadable`` the number and some errors of those that cannot be read. Of the others:
     ``width``, ``height`` and ``shorter`` (side): lowest, median, highest; ``longest_to_shortest``, the largest ratio of
-    sides; ``sizes``, how many there are; ``modes`` and ``bits`` a channel (``float`` for floats): images by each.
+    sides; ``sizes``, how many there are; ``frames``, the most that one holds; ``modes`` and ``bits`` a channel
+    (``float`` for floats): images by each.
 
     ``values`` are the lowest and highest stored, of images of more than 8 bits where there are such, else of all;
     ``percentiles`` (0.1 and 99.9) leave out single pixels; ``range`` is what counts as black and white,
@@ -141,6 +159,7 @@ def summary(looks: Iterable[Look], values: ValueRange = AUTO) -> dict[str, Any]:
         "shorter": _spread(sides.min(axis=1)),
         "longest_to_shortest": round(float((sides.max(axis=1) / sides.min(axis=1)).max()), 1),
         "sizes": len({*map(tuple, sides.tolist())}),
+        "frames": max(look.frames for look in good),
         "modes": dict(Counter(look.mode for look in good).most_common()),
         "bits": dict(Counter(str(look.bits) if look.bits else "float" for look in good).most_common()),
         "values": list(ends),

@@ -17,13 +17,15 @@ from ssl_hub.data.endings import image_formats
 from ssl_hub.data.value_range import OutsideRange, ValueRange
 from ssl_hub.errors import UsageError
 
+_OF_FRAMES = ("GIF", "TIFF", "WEBP", "PNG", "AVIF")  # not MPO, where cameras put a preview of the one image
 _VALUES = 4096  # of an image that are kept, evenly spaced, for percentiles over many
 
 
 class Look(NamedTuple):
     """``bits`` a channel has in the file (0: floats), its lowest and highest value, and some of them.
 
-    Of what cannot be read, ``error`` names it and says why, and the rest is empty.
+    ``frames`` are those of an animation, or pages, of which the first alone is ever used. Of what cannot be read,
+    ``error`` names it and says why, and the rest is empty.
     """
 
     width: int = 0
@@ -34,6 +36,7 @@ class Look(NamedTuple):
     high: float = 0.0
     values: NDArray[np.float32] = np.empty(0, np.float32)
     error: str = ""
+    frames: int = 1
 
 
 def look_at(encoded: tuple[str | bytes, str], values: ValueRange) -> Look:
@@ -45,10 +48,11 @@ def look_at(encoded: tuple[str | bytes, str], values: ValueRange) -> Look:
             decoded = decode(file, name, values)  # what training would say of it
         image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, formats=image_formats())
         with image:
+            frames = getattr(image, "n_frames", 1) if image.format in _OF_FRAMES else 1
             narrow = decoded is not None and not is_wide(image) and not has_wide_colours(image)
             stored = np.asarray(decoded) if narrow else _stored(image, file, name)
             width, height = image.size if decoded is None else decoded.size
-            return _measured(stored, width, height, image.mode, _bits(image, stored))
+            return _measured(stored, width, height, image.mode, _bits(image, stored))._replace(frames=frames)
     except UsageError as error:
         return Look(error=str(error))
 

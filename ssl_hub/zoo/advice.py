@@ -1,16 +1,13 @@
-"""What to make of a dataset's inventory: what is wrong with it, in the order of harm, and how to train on it."""
+"""What is wrong with a dataset, by its inventory, in the order of harm."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ssl_hub.data.passed_over import MISSING
 from ssl_hub.data.splits import meaning
-from ssl_hub.zoo import RECIPES
 
 LEAST_USED = 1 / 8
 """Share of the range of values below which images are a few grey levels."""
@@ -21,10 +18,7 @@ _IMAGES_ELSEWHERE = frozenset(
      ".heif", ".jxl", ".lif", ".mat", ".mov", ".mp4", ".nd2", ".ndpi", ".nef", ".nii", ".npy", ".npz", ".orf", ".pdf",
      ".rar", ".raw", ".rw2", ".svs", ".tgz", ".webm", ".xz", ".zip", "without an ending")
 )  # fmt: skip
-_GREY = ("1", "L", "LA", "I", "F", "I;16", "I;16B", "I;16L")
-_FEWEST_STEPS = 4_000  # of a run that is to learn something
-_FEWEST_IMAGES = 8  # that four batches of two are made of
-_SMALL_DATA = 100_000  # images below which a small backbone and smaller views do
+FEWEST_IMAGES = 8  # that four batches of two are made of
 
 
 class Finding(NamedTuple):
@@ -38,7 +32,7 @@ class Finding(NamedTuple):
 def findings(survey: Mapping[str, Any]) -> list[Finding]:
     """Of a :func:`~ssl_hub.data.survey.survey`, the most harmful first."""
     found = [*_of_splits(survey), *_of_duplicates(survey)]
-    for split, known in _opened(survey):
+    for split, known in opened(survey):
         found += [*_of_values(split, known), *_of_files(split, known), *_of_classes(split, known)]
     return sorted({finding: None for finding in found}, key=lambda finding: -finding.harm)
 
@@ -49,14 +43,14 @@ def while_training(split: str, inventory: Mapping[str, Any]) -> list[str]:
     return [f"{finding.text}; {finding.fix}" for finding in found if finding.harm > 1]
 
 
-def _opened(survey: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def opened(survey: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return [(split, known) for split, known in survey["splits"].items() if "error" not in known]
 
 
 def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
     train = survey["splits"].get("train", {})
-    if not survey["stream"] and train.get("images", _FEWEST_IMAGES) < _FEWEST_IMAGES:
-        yield Finding(3, f"split 'train' has {counted(train['images'])}", f"training takes {_FEWEST_IMAGES} or more")
+    if not survey["stream"] and train.get("images", FEWEST_IMAGES) < FEWEST_IMAGES:
+        yield Finding(3, f"split 'train' has {counted(train['images'])}", f"training takes {FEWEST_IMAGES} or more")
     for split, known in survey["splits"].items():
         if "error" in known:
             yield Finding(3, f"split {split!r} cannot be opened: {known['error']}")
@@ -115,20 +109,26 @@ def _of_values(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     low, high = seen["values"]
     of = f"images of {split!r} have values from {low:g} to {high:g}"
     black, white = seen["range"]
-    if _goes_beyond(seen):
+    if low == high:
+        text = f"all {seen['images'] - bad['number']} images of {split!r} that were looked at hold {low:g} alone"
+        yield Finding(3, text, "there is nothing to learn from: look at what wrote them")
+    if goes_beyond(seen):
         fix = f"set data.range={suggested_range(seen)}"
         yield Finding(3, f"{of}, beyond the range from {black:g} to {white:g}", fix)
-    elif _is_dim(seen):
+    elif is_dim(seen):
         yield Finding(
             2,
             f"{of}, {100 * seen['used']:.1f} % of the range from {black:g} to {white:g}: they are nearly of one grey",
-            f"set data.range={suggested_range(seen)}" if _is_wide(seen) else "they are so as they are stored",
+            f"set data.range={suggested_range(seen)}" if is_wide(seen) else "they are so as they are stored",
         )
-    if seen["range_is_set"] and not _is_wide(seen):
+    if seen["range_is_set"] and not is_wide(seen):
         yield Finding(2, f"data.range does nothing to {split!r}, whose images have 8 bits", "set data.range=auto")
-    if _is_wide(seen) and "8" in seen["bits"]:
+    if is_wide(seen) and "8" in seen["bits"]:
         yield Finding(2, f"{split!r} mixes images of 8 bits and of more ({_by_kind(seen['bits'])} bits)",
                       "data.range applies to those of more alone: store all alike")  # fmt: skip
+    if seen["frames"] > 1:
+        text = f"images of {split!r} hold several frames or pages, up to {seen['frames']:,}, of which the first is used"
+        yield Finding(2, text, "where the others are images too, store each as a file")
     if seen["shorter"][0] < 8:
         yield Finding(1, f"some images of {split!r} are {seen['shorter'][0]} pixels high or wide", "leave them out")
     if seen["longest_to_shortest"] > 4:
@@ -136,22 +136,22 @@ def _of_values(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(1, text, "views and evaluation see their middle: cut them up")
 
 
-def _is_wide(seen: Mapping[str, Any]) -> bool:
+def is_wide(seen: Mapping[str, Any]) -> bool:
     return not {"1", "8"}.issuperset(seen["bits"])
 
 
-def _is_dim(seen: Mapping[str, Any]) -> bool:
+def is_dim(seen: Mapping[str, Any]) -> bool:
     low, high = seen["values"]
     return bool(seen["used"] < LEAST_USED and high > low)
 
 
-def _goes_beyond(seen: Mapping[str, Any]) -> bool:
+def goes_beyond(seen: Mapping[str, Any]) -> bool:
     """Whether images of more than 8 bits have values outside their range: of ``auto`` any, of one that was set more
     than single pixels."""
     black, white = seen["range"]
     low, high = seen["percentiles" if seen["range_is_set"] else "values"]
     spare = (white - black) / 100
-    return _is_wide(seen) and bool(low < black - spare or high > white + spare)
+    return is_wide(seen) and bool(low < black - spare or high > white + spare)
 
 
 def suggested_range(seen: Mapping[str, Any]) -> str:
@@ -195,6 +195,13 @@ def _of_classes(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     if len(classes) == 1:
         fix = "an accuracy needs two or more; where the classes are the folders in it, give that folder"
         yield Finding(1, f"{split!r} has one class, {next(iter(classes))!r}", fix)
+    if len(classes) > 1 and max(classes.values()) == 1:
+        text = f"each image of {split!r} is a class of its own, {next(iter(classes))!r} for one"
+        yield Finding(2, text, "what names images is no label: take another column (--label-column), or other folders")
+    if len(known["inner"]) > 1 and not known["called"]:
+        named = ", ".join(map(repr, list(classes)[:3]))
+        text = f"the classes {named} hold folders of the same names: {', '.join(map(repr, known['inner'][:3]))}"
+        yield Finding(2, text, "where those are the classes, and these splits, call them train and test")
     fewest, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
     if len(classes) > 1 and classes[most] >= 20 * max(classes[fewest], 1):
         text = f"class {fewest!r} of {split!r} has {counted(classes[fewest])}, {most!r} {classes[most]:,}"
@@ -207,91 +214,3 @@ def counted(number: int) -> str:
 
 def _by_kind(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} of {name}" for name, number in numbers.items())
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How to train on a dataset: a recipe, the settings to change in it, and why."""
-
-    recipe: str
-    settings: dict[str, str]
-    reasons: tuple[str, ...]
-
-    def with_columns(self, columns: Mapping[str, str | None]) -> Plan:
-        """The same plan for data of which these columns were named."""
-        named = {f"data.{key}": value for key, value in columns.items() if value is not None}
-        return replace(self, settings=named | self.settings)
-
-    def command(self, data: str) -> str:
-        shown = f"'{data}'" if re.search(r"[^\w./@:-]", data) else data
-        words = [f"{key}='{value}'" if "," in value else f"{key}={value}" for key, value in self.settings.items()]
-        return " ".join(["ssl-hub train", self.recipe, f"--data {shown}", *words])
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def plan(survey: Mapping[str, Any]) -> Plan | None:
-    """The recipe, sizes and numbers that suit this many images of this size.
-
-    None where none could be looked at, where there are fewer than eight, and where ``train`` cannot be opened.
-    """
-    splits = dict(_opened(survey))
-    if "train" in survey["splits"] and "train" not in splits:
-        return None  # another split would be trained on in its place
-    known = splits.get("train") or next(iter(splits.values()))
-    seen, images = known["looked_at"], known["images"]
-    if "shorter" not in seen or (images is not None and images < _FEWEST_IMAGES):
-        return None
-    own = [name for name in RECIPES.names("directpred-*") if RECIPES[name].data.name == survey["data"]]
-    if own:
-        return Plan(own[0], {}, ("a recipe for this very data",))
-    side = seen["shorter"][1]
-    name, size = _recipe_for(side, images)
-    recipe = RECIPES[name]
-    settings: dict[str, str] = {}
-    reasons = [f"views of {size} pixels, as the shorter side is {side} (median)"]
-    wanted = "+".join(split for split in ("train", "unlabeled") if split in splits) or next(iter(splits))
-    if wanted != recipe.data.pretrain_split:
-        settings["data.pretrain_split"] = wanted
-    if survey["stream"]:
-        settings["data.stream"] = "true"
-    if size != recipe.views.size:
-        settings["views.size"] = str(size)
-    if images is not None:
-        batch = min(recipe.train.batch_size, 2 ** max(1, int(math.log2(max(images // 4, 2)))))
-        if batch != recipe.train.batch_size:
-            settings["train.batch_size"] = str(batch)
-            reasons.append(f"batches of {batch}, so that {images:,} images fill four or more")
-        epochs = -(-_FEWEST_STEPS * batch // images)
-        if epochs > recipe.train.epochs:
-            settings["train.epochs"] = str(-(-epochs // 10) * 10)
-            reasons.append(f"{settings['train.epochs']} epochs, for {_FEWEST_STEPS:,} steps")
-    else:
-        settings["train.max_steps"] = "100000"
-        reasons.append("100,000 steps, as a stream does not say how many images it has")
-    if _is_wide(seen) and (_is_dim(seen) or _goes_beyond(seen)):
-        settings["data.range"] = suggested_range(seen)
-        reasons.append(f"values from {seen['values'][0]:g} to {seen['values'][1]:g}")
-    elif survey["range"] != "auto" and _is_wide(seen):
-        settings["data.range"] = survey["range"]
-    if set(seen["modes"]) <= set(_GREY):
-        settings |= {f"views.{view}.{key}": "0" for view in ("view1", "view2") for key in ("saturation", "hue", "grey")}
-        reasons.append("no change of colour, as images are grey")
-    if any(split_known["looked_at"]["unreadable"]["number"] for split_known in splits.values()):
-        settings["data.on_bad_image"] = "skip"
-    reasons.append(f"{recipe.backbone.name} and the rest as {name}, whose images are alike in size")
-    return Plan(name, settings, tuple(reasons))
-
-
-def _recipe_for(side: int, images: int | None) -> tuple[str, int]:
-    """A recipe whose images are alike in size, and how large the views should be."""
-    if side < 24:
-        return "directpred-digits", 16
-    if side < 56:
-        return "directpred-r18-cifar10-100ep", 32
-    if side < 160:
-        return "directpred-r18-stl10-100ep", 64 if side < 88 else 96
-    if images is not None and images < _SMALL_DATA:
-        return "directpred-r18-stl10-100ep", 128 if side < 320 else 160
-    return "directpred-r50-60ep", 224

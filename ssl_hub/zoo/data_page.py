@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ssl_hub.zoo.advice import Finding, Plan, counted, findings
+from ssl_hub.zoo.advice import Finding, counted, findings
+from ssl_hub.zoo.data_plan import Plan
 
 _HARM = ("note", "look", "warning", "wrong")
 _ENDINGS = 4  # named of a split

@@ -12,7 +12,8 @@ from ssl_hub.config import Data
 from ssl_hub.data.sources import open_part
 from ssl_hub.data.survey import survey
 from ssl_hub.zoo import get_recipe
-from ssl_hub.zoo.advice import findings, plan, suggested_range
+from ssl_hub.zoo.advice import findings, suggested_range
+from ssl_hub.zoo.data_plan import plan
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy
 
@@ -65,6 +66,59 @@ def test_the_advice_is_a_recipe_that_fits(tmp_path: Path, side: int, count: int,
     source = open_part(made.data, made.data.pretrain_split)
     assert 4 <= len(source) // made.train.batch_size <= len(source) // 2
     assert made.train.epochs * (len(source) // made.train.batch_size) >= 4000
+
+
+def said_of(folder: Path, harm: int = 2) -> list[str]:
+    return [finding.text for finding in findings(survey(str(folder))) if finding.harm >= harm]
+
+
+@pytest.mark.parametrize("kind", ["tif", "gif", "png", "webp"])
+def test_frames_that_are_left_out_are_said(tmp_path: Path, kind: str) -> None:
+    """A stack of a microscope, an animation: one image is made of it."""
+    fill(tmp_path / "frames", 3)
+    pages = [Image.open(path).copy() for path in sorted((tmp_path / "frames").iterdir())]
+    fill(tmp_path / "data", 8)
+    assert said_of(tmp_path / "data") == []
+    pages[0].save(tmp_path / "data" / f"stack.{kind}", save_all=True, append_images=pages[1:])
+    assert said_of(tmp_path / "data") == [
+        "images of 'train' hold several frames or pages, up to 3, of which the first is used"
+    ]
+
+
+def test_images_of_one_value_are_said(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.png").write_bytes(png(7))
+    assert said_of(tmp_path)[0] == "all 9 images of 'train' that were looked at hold 7 alone"
+
+
+def test_classes_of_one_image_each_are_said(tmp_path: Path) -> None:
+    for number in range(9):
+        fill(tmp_path / f"case {number}", 1)
+    assert said_of(tmp_path) == ["each image of 'train' is a class of its own, 'case 0' for one"]
+
+
+@pytest.mark.parametrize(
+    "outer", [("entrenamiento", "prueba"), ("tr", "va", "te"), ("训练", "测试"), ("photo", "sketch")]
+)
+def test_splits_under_unknown_names_are_not_taken_for_classes_in_silence(
+    tmp_path: Path, outer: tuple[str, ...]
+) -> None:
+    for split in outer:
+        for name in ("cat", "dog"):
+            fill(tmp_path / "data" / split / name, 3)
+    (said,) = said_of(tmp_path / "data")
+    assert said == f"the classes {', '.join(map(repr, sorted(outer)))} hold folders of the same names: 'cat', 'dog'"
+
+
+def test_folders_below_classes_that_differ_or_have_images_beside_them_are_none_of_these(tmp_path: Path) -> None:
+    for name in ("ant/one", "ant/two", "bee/one"):
+        fill(tmp_path / "differ" / name, 4)
+    for name in ("ant", "ant/one", "ant/two", "bee/one", "bee/two"):
+        fill(tmp_path / "beside" / name, 4)
+    for split in ("train", "test"):
+        for name in ("ant/one", "ant/two", "bee/one", "bee/two"):
+            fill(tmp_path / "splits" / split / name, 4)
+    assert [said_of(tmp_path / name) for name in ("differ", "beside", "splits")] == [[], [], []]
 
 
 def test_data_of_a_recipe_is_given_that_recipe() -> None:

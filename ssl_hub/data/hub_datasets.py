@@ -40,12 +40,16 @@ def load_hub(address: Address, **options: Any) -> Any:
     Raises :class:`UsageError` with the cause in one line and, where it is a known one, what to do.
     """
     from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
+    from datasets.exceptions import DatasetGenerationError, DatasetsError
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     try:
         return load_dataset(address.path, name=address.config, revision=address.revision, **options)
-    except (DatasetsError, OSError, ValueError, RuntimeError) as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
+    except (DatasetsError, OSError, ValueError, RuntimeError, YAMLError) as error:
+        told = error.__cause__ if isinstance(error, DatasetGenerationError) and error.__cause__ else error
+        lines = str(told).strip().splitlines() or [type(told).__name__]
+        if isinstance(error, YAMLError):
+            lines = [f"the head of its README is no YAML ({lines[0]})"]
         # Of a missing configuration, the second line lists those that there are.
         cause = " ".join(lines[: 2 if "config" in lines[0].lower() else 1])[:300]
         advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, cause)), None)

@@ -108,7 +108,11 @@ def _saved(root: Path) -> dict[str, Opener]:
         return {}
     from datasets import load_from_disk
 
-    saved = load_from_disk(str(root))
+    try:
+        saved = load_from_disk(str(root))
+    except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's and JSON's are ValueErrors
+        cause = str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"{root}, which `save_to_disk` wrote, cannot be read ({cause}); write it again") from None
     return _opened(saved if isinstance(saved, Mapping) else {str(saved.split or "train").partition("[")[0]: saved})
 
 
@@ -184,7 +188,9 @@ def _damaged(paths: list[str], ending: str, error: Exception) -> UsageError:
             _read(path, ending)
         except (OSError, ValueError) as its_own:
             return UsageError(f"{path} is not a readable {ending[1:]} file ({its_own}); restore it, or take it away")
-    cause = str(error.__cause__ or error).strip().partition("\n")[0]  # `datasets` itself says that there was an error
+    # `datasets` itself says that there was an error; between the first and the last line of its cause are the columns.
+    lines = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()
+    cause = " ".join(dict.fromkeys([lines[0], lines[-1]]))
     return UsageError(f"cannot read {', '.join(paths[:3])} as one table: {cause}")
 
 

@@ -65,6 +65,7 @@ def refuse(changes: Collection[Change], allowed: Collection[str] | None = None) 
 def _in_words(change: Change) -> str:
     if change.name != IMAGES:
         return f"{change.name} {change.before} and now has {change.now}"
+    before = "an unknown number of images" if change.before is None else f"{change.before} images"
     if change.before == change.now:
-        return f"{change.before} images and now has {change.now} others"
-    return f"{change.before} images and now has {change.now}"
+        return f"{before} and now has {'others' if change.now is None else f'{change.now} others'}"
+    return f"{before} and now has {'an unknown number' if change.now is None else change.now}"

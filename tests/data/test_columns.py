@@ -2,6 +2,7 @@
 
 import io
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,43 @@ def test_lists_of_images_are_no_column_of_images() -> None:
     structs = Features({"shots": List({"bytes": Value("binary"), "path": Value("string")}), "n": Value("int64")})
     with pytest.raises(UsageError, match="column 'shots' of t holds lists of images"):
         find_image_column(structs, None, "t")
+
+
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda saved: (saved / "data-00000-of-00001.arrow").unlink(), r"No such file or directory: '.*\.arrow'"),
+        (lambda saved: (saved / "state.json").write_text("{"), "Expecting property name"),
+        (lambda saved: (saved / "state.json").write_text("{}"), "'_data_files'"),
+        (lambda saved: (saved / "dataset_info.json").unlink(), r"No such file: '.*dataset_info\.json'"),
+        (lambda saved: _cut(saved / "data-00000-of-00001.arrow"), "Expected to (be able to )?read"),
+    ],
+    ids=["no arrow", "state", "empty state", "no info", "cut"],
+)
+def test_a_damaged_saved_dataset_is_an_error_in_one_line(
+    tmp_path: Path, damage: Callable[[Path], object], text: str
+) -> None:
+    DatasetDict(train=rows([0, 1], ["ant", "bee"])).save_to_disk(tmp_path / "saved")
+    damage(tmp_path / "saved" / "train")
+    with pytest.raises(UsageError, match=rf"saved, which `save_to_disk` wrote, cannot be read \(.*{text}") as error:
+        open_source(str(tmp_path / "saved"), "train")
+    assert "\n" not in str(error.value)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def test_a_readme_that_is_no_yaml(tmp_path: Path) -> None:
+    rows([0, 1], ["ant", "bee"]).to_parquet(tmp_path / "train.parquet")
+    (tmp_path / "README.md").write_text("---\nconfigs:\n - : [\n---\n")
+    with pytest.raises(UsageError, match=r"^the head of its README is no YAML \(while parsing a block mapping\)$"):
+        open_source(str(tmp_path), "train")
+
+
+def test_files_of_other_columns_say_what_differs(tmp_path: Path) -> None:
+    """And not that ``datasets`` met an error."""
+    rows([0, 1], ["ant", "bee"]).to_parquet(tmp_path / "train-00000-of-00002.parquet")
+    rows([0, 1], ["ant", "bee"]).rename_column("label", "kind").to_parquet(tmp_path / "train-00001-of-00002.parquet")
+    with pytest.raises(UsageError, match=r"cannot read .* as one table: .*column names don't match$"):
+        open_source(str(tmp_path), "train")

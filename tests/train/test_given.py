@@ -246,3 +246,15 @@ def test_a_job_that_is_started_again_goes_on_whatever_it_was_told(photos, tmp_pa
     monkeypatch.delenv("SLURM_RESTART_COUNT")
     with pytest.raises(UsageError, match="exclude each other"):
         train(photos, old, overwrite=True, resume="auto")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "text"),
+    [
+        (None, None, "started with an unknown number of images and now has others;"),
+        (14, None, "started with 14 images and now has an unknown number;"),
+    ],
+)
+def test_streams_that_do_not_tell_their_number(before, now, text):
+    with pytest.raises(UsageError, match=text):
+        refuse(changed({"images": before, "data_fingerprint": "a"}, {"images": now, "data_fingerprint": "b"}))

@@ -64,6 +64,11 @@ def inventory(
     }
 
 
+def look_over(source: Source, values: ValueRange = AUTO) -> dict[str, Any]:
+    """:func:`summary` of a sample of the images."""
+    return summary(_looks(source, sample_of(len(source)), values), values)
+
+
 def for_the_record(inventory: dict[str, Any]) -> dict[str, Any]:
     """An inventory as recipe.json has it, which is published: without names of files, which may be those of people.
 

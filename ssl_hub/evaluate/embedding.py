@@ -18,6 +18,7 @@ from ssl_hub.config import Data
 from ssl_hub.data.decoding import decode, to_rgb
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.dim_images import warn_of_dim_images
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
@@ -141,13 +142,15 @@ def open_split(
     if name is None:
         raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
     known = own if own is not None and own.name == name else Data()
-    return open_source(
+    source = open_source(
         name,
         split,
         image_column=image_column or known.image_column,
         label_column=label_column or known.label_column,
         value_range=(own or known).range,
     )
+    warn_of_dim_images(source, (own or known).range)
+    return source
 
 
 def features_of(subject: Subject, source: Source, *, batch_size: int = 256, workers: int = 4) -> Features:

@@ -19,6 +19,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
 from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.evaluate.dim_images import warn_of_dim_images
 from ssl_hub.evaluate.features import extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
@@ -268,6 +269,7 @@ def sources_of(
     train, test = everywhere(accelerator, lambda: [open_source(name, split, **columns) for split in splits])
     for source in (train, test):
         same_data(accelerator, source)
+    warn_of_dim_images(train, columns["value_range"])
     return train, test
 
 

@@ -118,7 +118,7 @@ def _of_values(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     elif is_dim(seen):
         yield Finding(
             2,
-            f"{of}, {100 * seen['used']:.1f} % of the range from {black:g} to {white:g}: they are nearly of one grey",
+            dim_in_words(split, seen),
             f"set data.range={suggested_range(seen)}" if is_wide(seen) else "they are so as they are stored",
         )
     if seen["range_is_set"] and not is_wide(seen):
@@ -138,6 +138,15 @@ def _of_values(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
 
 def is_wide(seen: Mapping[str, Any]) -> bool:
     return not {"1", "8"}.issuperset(seen["bits"])
+
+
+def dim_in_words(split: str, seen: Mapping[str, Any]) -> str:
+    """What :func:`is_dim` found."""
+    (low, high), (black, white) = seen["values"], seen["range"]
+    return (
+        f"images of {split!r} have values from {low:g} to {high:g}, {100 * seen['used']:.1f} % of the range from "
+        f"{black:g} to {white:g}: they are nearly of one grey"
+    )
 
 
 def is_dim(seen: Mapping[str, Any]) -> bool:

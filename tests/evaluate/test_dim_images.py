@@ -1,0 +1,40 @@
+"""Numbers of images that are nearly of one grey are not given without a word."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssl_hub.cli import main
+
+WARNED = "warning: images of 'train' have values from 0 to 4095, 6.2 % of the range from 0 to 65535: they are nearly"
+
+
+@pytest.fixture(scope="module")
+def cells(tmp_path_factory):
+    """12 bits in files of 16, as a microscope's."""
+    root = tmp_path_factory.mktemp("cells")
+    for number in range(16):
+        path = root / ("train" if number < 8 else "test") / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ramp = (np.arange(256).reshape(16, 16) * 16 + number * 256) % 4096
+        ramp[0, :2] = 0, 4095
+        Image.fromarray(ramp.astype(np.uint16)).save(path)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("command", "warned"),
+    [
+        (["knn", "directpred-digits"], True),
+        (["knn", "directpred-digits", "--range", "12"], False),
+        (["embed", "directpred-digits", "--split", "train", "--out", "features.parquet"], True),
+        (["duplicates", "--model", "directpred-digits"], True),
+    ],
+    ids=["knn", "in their range", "embed", "duplicates"],
+)
+def test_evaluation_warns_of_dim_images(cells, command, warned, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    data = [str(cells)] if command[0] == "duplicates" else ["--data", str(cells)]
+    assert main([*command, *data]) == 0
+    said = capsys.readouterr().err
+    assert (WARNED in said) == warned and ("their range is 12 (--range, data.range)" in said) == warned

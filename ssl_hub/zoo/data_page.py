@@ -99,3 +99,7 @@ def _plan(advised: Plan | None, given: str) -> Iterator[str]:
         yield "to train on it"
         yield f"  {advised.command(given)}"
         yield from (f"  {reason}" for reason in advised.reasons)
+        if advised.continued is not None:
+            yield "or"
+            yield f"  {advised.continued.command(given)}"
+            yield from (f"  {reason}" for reason in advised.continued.reasons)

@@ -13,6 +13,8 @@ from ssl_hub.zoo.advice import FEWEST_IMAGES, goes_beyond, is_dim, is_wide, open
 
 _GREY = ("1", "L", "LA", "I", "F", "I;16", "I;16B", "I;16L")
 _FEWEST_STEPS = 4_000  # of a run that is to learn something
+_PHOTOGRAPH = 56  # pixels of the shorter side from which weights of ImageNet help
+_WEIGHTS = "resnet50.a1_in1k"
 _SMALL_DATA = 100_000  # images below which a small backbone and smaller views do
 
 
@@ -23,11 +25,13 @@ class Plan:
     recipe: str
     settings: dict[str, str]
     reasons: tuple[str, ...]
+    continued: Plan | None = None  # the same from weights that are there, for a small number of photographs
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Plan:
         """The same plan for data of which these columns were named."""
         named = {f"data.{key}": value for key, value in columns.items() if value is not None}
-        return replace(self, settings=named | self.settings)
+        continued = None if self.continued is None else self.continued.with_columns(columns)
+        return replace(self, settings=named | self.settings, continued=continued)
 
     def command(self, data: str) -> str:
         shown = f"'{data}'" if re.search(r"[^\w./@:-]", data) else data
@@ -88,7 +92,18 @@ def plan(survey: Mapping[str, Any]) -> Plan | None:
     if any(split_known["looked_at"]["unreadable"]["number"] for split_known in splits.values()):
         settings["data.on_bad_image"] = "skip"
     reasons.append(f"{recipe.backbone.name} and the rest as {name}, whose images are alike in size")
-    return Plan(name, settings, tuple(reasons))
+    few = images is not None and images < _SMALL_DATA and side >= _PHOTOGRAPH
+    return Plan(name, settings, tuple(reasons), _continued(settings, size, images) if few and images else None)
+
+
+def _continued(settings: Mapping[str, str], size: int, images: int) -> Plan:
+    """Training that goes on from ImageNet weights on the same images."""
+    recipe = RECIPES["directpred-own"]
+    kept = {key: value for key, value in settings.items() if key.startswith(("data.", "views.view"))}
+    kept |= {"backbone.init": _WEIGHTS, "views.size": str(size)}
+    if recipe.train.batch_size > images // 4:
+        kept["train.batch_size"] = str(2 ** max(1, int(math.log2(max(images // 4, 2)))))
+    return Plan(recipe.name, kept, ("from weights that have seen many others, where there are few images",))
 
 
 def _recipe_for(side: int, images: int | None) -> tuple[str, int]:

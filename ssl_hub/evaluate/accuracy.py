@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
+from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.standardise import ROWS_AT_ONCE
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import Result
@@ -26,8 +28,10 @@ def accuracy_results(
     protocol: str,
     settings: dict[str, Any],
     seed: int | None = None,
+    classes: Sequence[str] = (),
 ) -> list[Result]:
-    """Top-1, and top-5 where there are at least five classes, of class scores.
+    """Top-1, and top-5 where there are at least five classes, of class scores; each with its 95 % interval over images
+    and top-1 with the counts of each class, where ``classes`` names them.
 
     Legend: Q images, K classes. ``scores`` float [Q, K]; ``labels`` int64 [Q]; ``counted`` bool [Q, K] or [K] marks the
     classes that may be counted as predicted. A class that got no vote or was never trained is not a fifth guess. Of
@@ -38,7 +42,8 @@ def accuracy_results(
     for top in (1, 5):
         if top > scores.shape[1]:
             continue
-        percent = 100.0 * int((places < top).sum()) / len(labels)
+        right = places < top
+        percent = 100.0 * int(right.sum()) / len(labels)
         results.append(
             Result(
                 metric=f"top{top}",
@@ -48,9 +53,19 @@ def accuracy_results(
                 protocol=protocol,
                 settings=settings,
                 seed=seed,
+                images=len(labels),
+                interval=wilson(percent, len(labels)),
+                per_class=_per_class(right, labels, classes) if top == 1 else {},
             )
         )
     return results
+
+
+def _per_class(right: Tensor, labels: Tensor, classes: Sequence[str]) -> dict[str, list[int]]:
+    """Images that are right, and all, of each class."""
+    hits = torch.bincount(labels[right], minlength=len(classes)).tolist()
+    images = torch.bincount(labels, minlength=len(classes)).tolist()
+    return {name: [hits[place], images[place]] for place, name in enumerate(classes)}
 
 
 def _places(scores: Tensor, labels: Tensor) -> Tensor:
@@ -94,4 +109,5 @@ def evaluate_head(head: ProbeHead, test: Features) -> list[Result]:
         protocol=head.settings.get("protocol", "linear-cached"),
         settings=settings,
         seed=head.settings.get("seed"),
+        classes=test.classes or (),
     )

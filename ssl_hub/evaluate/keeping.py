@@ -1,20 +1,23 @@
 """What a release keeps of a measurement: the numbers always, a probe's head where none that is better founded is there.
 
-A head that is stored gives way to one of the same protocol, or of the default one, that was fitted to as many labels or
-more. So a quick or an unusual probe is a number in results.json, and the classifier that people load stays as it was.
-A fine-tuned classifier belongs to its backbone and gives way to no probe.
+A head that is stored gives way to one of the same protocol, or of the default one, that was fitted to the same split or
+to more of it. So a quick or an unusual probe is a number in results.json, and the classifier that people load stays as
+it was; one whose number does not count (:mod:`ssl_hub.model.standing`) is never stored. A fine-tuned classifier belongs
+to its backbone and gives way to no probe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.measurement import DEFAULT, LINEAR, protocol_of
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import RESULTS_FILE, Result, append_results, read_results
+from ssl_hub.model.standing import bases, is_part, objection
 
 
 def keep_results(folder: Path, results: Sequence[Result]) -> str:
@@ -23,11 +26,15 @@ def keep_results(folder: Path, results: Sequence[Result]) -> str:
     return f"recorded in {folder / RESULTS_FILE}"
 
 
-def keep_head(folder: Path, head: ProbeHead, *, classifier: bool, replace: bool = False) -> str:
+def keep_head(
+    folder: Path, head: ProbeHead, results: Sequence[Result] = (), *, classifier: bool, replace: bool = False
+) -> str:
     """Store a probe's head in a release, and as its ``classifier`` too, unless the one there is better founded.
 
-    Returns what became of it, in words. ``replace`` stores it in any case.
+    Returns what became of it, in words. ``replace`` stores it in any case but where its own ``results`` do not count.
     """
+    if reason := next(filter(None, map(objection, results)), None):
+        return f"head not stored: {reason}"
     stored = stored_head(folder, head.dataset)
     if stored is not None and not replace and not supersedes(head, stored):
         return f"head kept: {_named(folder, stored)}; --replace-head puts this one in its place"
@@ -50,7 +57,17 @@ def supersedes(new: ProbeHead, stored: ProbeHead) -> bool:
     """Whether a head takes the place of one for the same data; see the rule above."""
     protocol, before = (protocol_of(str(h.settings.get("protocol")), h.settings) for h in (new, stored))
     comparable = protocol == before or (protocol == DEFAULT and before.startswith(LINEAR))
-    return comparable and int(new.settings.get("train_size", 0)) >= int(stored.settings.get("train_size", 0))
+    return comparable and _is_fitted_to_more(new.settings, stored.settings)
+
+
+def _is_fitted_to_more(new: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether it is as much of the same split, or more. More labels of other splits are other labels."""
+    mine, its = (str(settings.get("train_split", "")) for settings in (new, stored))
+    if mine and its and bases(mine) != bases(its):
+        return False
+    if is_part(mine) != is_part(its):
+        return is_part(its)
+    return int(new.get("train_size", 0)) >= int(stored.get("train_size", 0))
 
 
 def _named(folder: Path, head: ProbeHead) -> str:

@@ -125,6 +125,7 @@ def knn(
         split=test.split,
         protocol="knn",
         settings=settings,
+        classes=train.classes,
     )
 
 

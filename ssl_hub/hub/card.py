@@ -1,6 +1,7 @@
 """Model cards: a release, or a recipe that nobody has trained, in the words of ``card_template.md``.
 
-Numbers come from results.json alone. Whatever else is filled in is text that someone wrote: no markup of it survives.
+Numbers come from results.json alone, those that count (:mod:`ssl_hub.model.standing`). Whatever else is filled in is
+text that someone wrote: no markup of it survives.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
+from ssl_hub.hub.card_results import results, rounded
 from ssl_hub.hub.card_sections import Subject
 from ssl_hub.hub.markdown import code, plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
@@ -24,6 +26,7 @@ from ssl_hub.model.backbones import is_small
 from ssl_hub.model.files import CONFIG, HEADS_FOLDER
 from ssl_hub.model.release import read_config, read_facts, read_recipe
 from ssl_hub.model.results import read_results
+from ssl_hub.model.standing import standing
 from ssl_hub.zoo import RECIPES
 
 TEMPLATE = Path(__file__).with_name("card_template.md")
@@ -38,6 +41,7 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
     about, image = config["ssl_hub"], config["pretrained_cfg"]
     repository = repository or f"OWNER/{slug(folder.name)}"
     bundled = folder.parent == BUNDLED
+    measured = standing(read_results(folder), train_split="train" if recipe is None else recipe.data.train_split)
     return _render(
         Subject(
             name=repository.split("/")[-1],
@@ -53,7 +57,8 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),
             facts=read_facts(folder),
-            results=tuple(read_results(folder)),
+            results=tuple(measured.counted),
+            aside=tuple(measured.aside),
             pictures=tuple(pictures),
         )
     )
@@ -109,7 +114,7 @@ def _render(subject: Subject) -> str:
         name=plain_text(subject.name),
         summary=sections.sentence(subject),
         status=sections.status(subject),
-        results=sections.results(subject),
+        results=results(subject),
         origin=sections.origin(subject),
         settings=sections.settings(subject),
         pictures="\n\n".join(f"![{name.removesuffix('.png')}]({name})" for name in subject.pictures),
@@ -138,5 +143,5 @@ def _check_metadata(text: str, subject: Subject) -> None:
         raise UsageError(f"the card of {subject.name!r} has no valid metadata: {error}") from None
     assert isinstance(read, ModelCardData)
     values = sorted(result.metric_value for result in read.eval_results or [])
-    if values != sorted(sections.rounded(result.value) for result in subject.results):
+    if values != sorted(rounded(result.value) for result in subject.results):
         raise UsageError(f"the card of {subject.name!r} reads back with other numbers than results.json has")

@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import ModelCardData
 
 from ssl_hub.codec import to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.inventory import in_words
+from ssl_hub.hub.card_results import indexed
 from ssl_hub.hub.citations import METHODS, citations
-from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
+from ssl_hub.hub.markdown import code, plain_text, public_name, slug, table
 from ssl_hub.hub.remote import PREFIX
 from ssl_hub.hub.weights import OURS
 from ssl_hub.model.results import Result
+from ssl_hub.model.standing import Aside
 from ssl_hub.zoo import RECIPES, departures
 
 LICENCES = {
@@ -37,7 +39,6 @@ DATA_TERMS = {
     "jxie/stl10": "STL-10, whose images are ImageNet's and come on its terms",
     "uoft-cs/cifar10": "CIFAR-10, published without a licence",
 }
-PROTOCOLS = {"knn": "k nearest neighbours", "linear": "linear probe", "finetune": "fine-tuning"}  # up to a "-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,7 @@ class Subject:
     heads: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the run
     results: tuple[Result, ...] = ()
+    aside: tuple[Aside, ...] = ()  # measured too, and no number of the card
     pictures: tuple[str, ...] = ()
 
     @property
@@ -83,7 +85,7 @@ def metadata(subject: Subject) -> str:
         base_model=_base_model(subject.started),
         datasets=[data] if re.fullmatch(r"[\w-]+/[\w.-]+", data) else None,
         model_name=subject.name if subject.results else None,
-        eval_results=[_indexed(result) for result in subject.results] or None,
+        eval_results=[indexed(result) for result in subject.results] or None,
     )
     return f"---\n{block.to_yaml()}\n---\n"
 
@@ -93,27 +95,6 @@ def _base_model(started: Mapping[str, Any] | None) -> str | None:
     kind, name = (str(_mapping(started).get(key, "")) for key in ("kind", "name"))
     repository = {"hub": name.removeprefix(PREFIX).split("@")[0], "timm": f"timm/{name}"}.get(kind, "")
     return repository if re.fullmatch(r"[\w-]+/[\w.-]+", repository) else None
-
-
-def _indexed(result: Result) -> EvalResult:
-    name = public_name(result.dataset)
-    return EvalResult(
-        task_type="image-classification",
-        task_name="Image classification",
-        dataset_type=slug(result.dataset if "/" in result.dataset and name == result.dataset else name),
-        dataset_name=one_line(name),
-        dataset_split=slug(result.split),
-        metric_type="accuracy",
-        metric_name=f"{one_line(result.metric)} accuracy (%), {_protocol(result)}",
-        metric_value=rounded(result.value),
-        metric_args={"protocol": one_line(result.protocol), "seed": result.seed, **_scalars(result.settings)},
-    )
-
-
-def _protocol(result: Result) -> str:
-    """``linear-cached`` in words: linear probe, cached."""
-    kind, dash, variant = one_line(result.protocol).partition("-")
-    return PROTOCOLS.get(kind, kind) + (f", {variant}" if dash else "")
 
 
 def sentence(subject: Subject) -> str:
@@ -135,39 +116,6 @@ def status(subject: Subject) -> str:
             " representation. Published on purpose, as an example of it."
         )
     return ""
-
-
-def results(subject: Subject) -> str:
-    parts = []
-    if subject.results:
-        rows = [
-            (
-                _protocol(result),
-                public_name(result.dataset),
-                result.split,
-                result.metric,
-                f"{result.value:.2f}",
-                ", ".join(
-                    f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
-                ),
-                "" if result.seed is None else str(result.seed),
-                result.date[:10],
-            )
-            for result in subject.results
-        ]
-        header = ("protocol", "data", "split", "metric", "value (%)", "settings", "seed", "measured")
-        parts.append(
-            "Measured with ssl_hub on frozen features, unless the protocol says otherwise.\n\n" + table(header, rows)
-        )
-    elif subject.trained:
-        parts.append("Nothing was measured.")
-    expected = subject.recipe.expected if subject.recipe else ()
-    if expected:
-        published = [
-            (e.metric, f"{e.value}" + (f" ± {e.std}" if e.std is not None else ""), e.source) for e in expected
-        ]
-        parts.append("Reported by the paper, not measured here:\n\n" + table(("metric", "value", "source"), published))
-    return "\n\n".join(parts) or "None: nothing was measured here, and no number is published for it."
 
 
 def origin(subject: Subject) -> str:
@@ -282,17 +230,3 @@ def citation(subject: Subject) -> str:
     if not entries:
         return "Cite the work that the weights come from."
     return "```bibtex\n" + "\n\n".join(entries) + "\n```"
-
-
-def rounded(value: float) -> float:
-    """To six digits: what float32 adds behind them was not measured."""
-    return float(f"{value:.6g}")
-
-
-def _scalars(settings: Mapping[str, Any]) -> dict[str, Any]:
-    plain = (bool, int, float, str)
-    return {
-        slug(str(key)): one_line(v) if isinstance(v, str) else rounded(v) if isinstance(v, float) else v
-        for key, v in settings.items()
-        if isinstance(v, plain)
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from ssl_hub.model import files
 from ssl_hub.model.files import RESULTS_FILE as RESULTS_FILE
 
 MEASURED_WITH = ("ssl_hub", "torch", "timm")
+
+_PAIR = re.compile(r"\[\n\s+([\d.]+),\n\s+([\d.]+)\n\s+\]")  # one line each: a thousand classes have as many of them
 
 
 def _now() -> str:
@@ -44,6 +47,13 @@ class Result:
     marks a model whose features had collapsed when its training ended. numpy scalars and 0-d tensors become plain
     numbers.
 
+    What follows came later, and older files lack it. ``images`` were judged; ``interval`` is the 95 % interval of the
+    percentage over such images; ``per_class`` has the images that were right and all images of each class, of top-1.
+    ``overlap`` counts the judged images that the classifier was fitted to too, None where nobody looked, and
+    ``published`` says that those are two whole splits as their publisher made them. ``data`` has the fingerprints of
+    the images that were ``judged`` and ``fitted`` to, ``backbone`` the hash of the weights, ``ran_on`` the hardware,
+    threads, processes and seconds.
+
     Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
     """
 
@@ -57,6 +67,14 @@ class Result:
     collapsed: bool = False
     date: str = field(default_factory=_now)
     versions: dict[str, str] = field(default_factory=installed_versions)
+    images: int | None = None
+    interval: tuple[float, float] | None = None
+    per_class: dict[str, list[int]] = field(default_factory=dict)
+    overlap: int | None = None
+    published: bool = False
+    data: dict[str, str] = field(default_factory=dict)
+    backbone: str | None = None
+    ran_on: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"{self.metric} of {self.protocol} on {self.dataset}/{self.split}"
@@ -69,6 +87,8 @@ class Result:
         object.__setattr__(self, "value", float(value))
         object.__setattr__(self, "settings", plain(dict(self.settings), f"settings of {where}"))
         object.__setattr__(self, "seed", plain(self.seed, f"seed of {where}"))
+        if self.interval is not None:  # a list where it comes from JSON
+            object.__setattr__(self, "interval", (float(self.interval[0]), float(self.interval[1])))
 
 
 def append_results(folder: Path, results: Sequence[Result]) -> None:
@@ -85,7 +105,7 @@ def append_results(folder: Path, results: Sequence[Result]) -> None:
         record = asdict(result)
         place = places.setdefault(_identity(record), len(records))
         records[place : place + 1] = [record]
-    text = json.dumps(records, indent=2, allow_nan=False) + "\n"
+    text = _PAIR.sub(r"[\1, \2]", json.dumps(records, indent=2, allow_nan=False)) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RESULTS_FILE, text.encode())
     files.record(folder, RESULTS_FILE)

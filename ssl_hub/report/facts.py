@@ -10,21 +10,22 @@ from typing import Any
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Expected
 from ssl_hub.data.inventory import in_words
-from ssl_hub.evaluate.measurement import described, protocol_of
+from ssl_hub.evaluate.measurement import described
 from ssl_hub.model.results import Result
+from ssl_hub.model.standing import fitted_split, is_part
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
+from ssl_hub.report.measured import KINDS, measurements, protocol_name, side_by_side
 from ssl_hub.report.record import Record, finite
 from ssl_hub.report.story import Story, missing_note, swatch
 from ssl_hub.zoo import RECIPES, departures
 
 TONES = {"collapsed": "bad", "not finite": "bad", "narrow": "warn", "healthy": None}  # the class of a word on the page
-KINDS = {"linear": ("linear",), "knn": ("knn", "k-nn", "nearest"), "finetune": ("fine-tun", "finetun")}
 
 
 def results(story: Story) -> Markup:
     """Measured numbers beside the published ones, and the state of each run."""
     parts = [_comparison(story)] if story.several else [_tiles(story.records[0])]
-    parts += [_measurements(record, story) for record in story.records if record.results]
+    parts += [measurements(record, several=story.several) for record in story.records if record.results]
     return together(*parts, *(_published(record, story) for record in story.records))
 
 
@@ -79,8 +80,11 @@ def _tiles(record: Record) -> Markup:
         if found is None:
             tiles.append(_tile(title, ABSENT, "", "not measured"))
         else:
-            below = f"{found.dataset}, {found.split} split, {_protocol(found)}"
-            tiles.append(_tile(title, f"{found.value:.1f}", "%", f"{below}: {described(found)}"))
+            below = f"{found.dataset}, {found.split} split, {protocol_name(found)}: {described(found)}"
+            sure = (
+                "" if found.interval is None else f"; 95 % interval {found.interval[0]:.1f} to {found.interval[1]:.1f}"
+            )
+            tiles.append(_tile(title, f"{found.value:.1f}", "%", below + sure))
     last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
     rank, width, health = finite(last.get("effective_rank")), _width(record), record.health
     tiles.append(
@@ -111,12 +115,12 @@ def _comparison(story: Story) -> Markup:
         "Images/s",
     ]
     rows: list[list[Child]] = []
+    (linears, unlike), (nearests, unlike_too) = (side_by_side(story.records, kind) for kind in ("linear", "knn"))
     for place, record in enumerate(story.records):
         last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
         monitored = [v for r in record.readings if (v := finite(r.get("knn_top1"))) is not None]
         spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
-        linear, nearest = record.result("linear"), record.result("knn")
-        health = record.health
+        linear, nearest, health = linears[place], nearests[place], record.health
         state = record.state if health is None or health.state == "healthy" else f"{health.state}; {record.state}"
         rows.append(
             [
@@ -131,31 +135,8 @@ def _comparison(story: Story) -> Markup:
                 number(finite(last.get("images_per_second")), 3),
             ]
         )
-    return table(head, rows, numeric=6, class_="compared")
-
-
-def _measurements(record: Record, story: Story) -> Markup:
-    """Every number of a run with the settings that define it, behind a fold."""
-    rows: list[list[Child]] = [
-        [
-            _protocol(result),
-            f"{result.dataset} ({result.split})",
-            described(result),
-            None if result.seed is None else str(result.seed),
-            result.date[:10],
-            result.metric,
-            f"{result.value:.2f}",
-        ]
-        for result in record.results
-    ]
-    head: list[Child] = ["Protocol", "Data", "Settings", "Seed", "Measured", "Metric", "%"]
-    title = f"{record.name}: all measurements" if story.several else "All measurements"
-    whole = table(head, rows, numeric=1)
-    return element("details", element("summary", f"{title} ({len(rows)})"), whole, open=not story.several)
-
-
-def _protocol(result: Result) -> str:
-    return protocol_of(result.protocol, result.settings)
+    notes = [element("p", "Left out: ", line, ".", class_="note") for line in unlike + unlike_too]
+    return together(table(head, rows, numeric=6, class_="compared"), *notes)
 
 
 def _published(record: Record, story: Story) -> Markup:
@@ -167,12 +148,12 @@ def _published(record: Record, story: Story) -> Markup:
     rows: list[list[Child]] = []
     for expected, measured in pairs:
         std = "" if expected.std is None else f" ± {expected.std:g}"
-        difference = None if measured is None else f"{measured.value - expected.value:+.1f}"
-        ours = (
-            "not measured"
-            if measured is None
-            else f"{percent(measured.value)} ({protocol_of(measured.protocol, measured.settings)})"
-        )
+        ours, difference = "not measured", None
+        if measured is not None:
+            ours = f"{percent(measured.value)} ({protocol_name(measured)})"
+            partly = [split for split in (measured.split, fitted_split(measured)) if split and is_part(split)]
+            difference = None if partly else f"{measured.value - expected.value:+.1f}"
+            ours += f", on {' and '.join(partly)}" if partly else ""
         rows.append([expected.metric, expected.source, f"{expected.value:g}{std}", ours, difference])
     titled = element("h3", prefix, "Against the published numbers")
     return together(titled, table(["Metric", "Source", "Published", "This run", "Difference"], rows, numeric=3))

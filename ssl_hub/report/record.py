@@ -16,7 +16,7 @@ from ssl_hub.atomic import expanded
 from ssl_hub.codec import from_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.measurement import headline
+from ssl_hub.evaluate.measurement import Headline, headline
 from ssl_hub.hub.store import run_folder
 from ssl_hub.model.health import Health, health_of
 from ssl_hub.model.metrics import METRICS
@@ -77,16 +77,23 @@ class Record:
             value = value.get(key) if isinstance(value, dict) else None
         return finite(value)
 
-    def result(self, kind: str, metric: str = "top1") -> Result | None:
+    @property
+    def train_split(self) -> str:
+        return "train" if self.recipe is None else self.recipe.data.train_split
+
+    def headline(self, kind: str, metric: str = "top1") -> Headline:
         """The measurement of a kind ("knn", "linear", "finetune") that stands for the run, by
         :func:`ssl_hub.evaluate.measurement.headline`: on its own data, else on any."""
         data = None if self.recipe is None else self.recipe.data
         names = () if data is None else (data.name, Path(data.name).name)
         own = [r for r in self.results if r.dataset in names]
         usual = {} if self.recipe is None else {"k": self.recipe.runtime.knn_k}
-        split = "train" if data is None else data.train_split
-        found = headline(own, kind, metric, train_split=split, **usual)
-        return found or headline(self.results, kind, metric, train_split=split, **usual)
+        found = headline(own, kind, metric, train_split=self.train_split, **usual)
+        return found if found.result else headline(self.results, kind, metric, train_split=self.train_split, **usual)
+
+    def result(self, kind: str, metric: str = "top1") -> Result | None:
+        """The number of :meth:`headline`."""
+        return self.headline(kind, metric).result
 
 
 def finite(value: Any) -> float | None:

@@ -210,6 +210,7 @@ def _measured(scores: Tensor, labels: Tensor, test: Source, subject: Subject, se
         protocol="finetune",
         settings={name: value for name, value in settings.items() if name not in ("seed", "settings")},
         seed=settings["seed"],
+        classes=test.classes or (),
     )
     return [replace(result, collapsed=subject.collapsed) for result in results]
 

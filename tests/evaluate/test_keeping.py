@@ -32,6 +32,10 @@ def head(protocol="linear-cached", size=1297, fill=0.0, **settings):
         (head("linear-simsiam", epochs=2), head("linear-simsiam", epochs=2), True),
         (head("linear-byol"), head(size=65), False),
         (head("finetune"), head(), False),
+        (head(train_split="train"), head(size=1797, train_split="train+test"), False),
+        (head(train_split="train"), head(size=1797, train_split="test"), False),
+        (head(size=300, train_split="train[:300]"), head(size=200, train_split="train"), True),
+        (head(size=1297, train_split="train"), head(size=1500, train_split="train[:1500]"), False),
     ],
 )
 def test_the_rule(tmp_path, stored, new, replaced):
@@ -41,6 +45,14 @@ def test_the_rule(tmp_path, stored, new, replaced):
     assert stored_head(tmp_path, "digits").settings == (new if replaced else stored).settings
     keep_head(tmp_path, new, classifier=False, replace=True)
     assert stored_head(tmp_path, "digits").settings == new.settings
+
+
+def test_a_head_whose_number_does_not_count_is_never_stored(tmp_path):
+    about = {"metric": "top1", "value": 95.0, "dataset": "digits", "split": "train[::5]", "protocol": "linear-cached"}
+    seen = Result(**about, settings={"train_split": "train"}, overlap=260, images=260)
+    said = keep_head(tmp_path, head(), [seen], classifier=True, replace=True)
+    assert said == "head not stored: 260 of 260 images of train[::5] are among those that it was fitted to"
+    assert stored_head(tmp_path, "digits") is None
 
 
 def test_a_damaged_head_gives_way(tmp_path):

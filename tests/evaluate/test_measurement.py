@@ -1,8 +1,20 @@
 """What tells measurements apart, and what does not."""
 
+from dataclasses import replace
+from itertools import permutations
+
 import pytest
 
-from ssl_hub.evaluate.measurement import described, headline, listed, measurement_of, protocol_of, titles
+from ssl_hub.evaluate.measurement import (
+    alike,
+    described,
+    differences,
+    headline,
+    listed,
+    measurement_of,
+    protocol_of,
+    titles,
+)
 from ssl_hub.model.results import Result
 
 LABELS = {"train_split": "train", "train_size": 1297, "layer": "backbone"}
@@ -69,10 +81,78 @@ def test_lines_are_aligned_and_say_what_defines_the_number():
     )
 
 
+def stands(*results, **options):
+    return headline(results, "linear", **options).result
+
+
 def test_headline_is_the_default_and_other_numbers_only_where_it_is_missing():
     odd, fifth = result("linear-simsiam", 6.4, **LABELS, epochs=2), result(value=40.0, **LABELS | {"train_size": 65})
     whole = result(value=57.8, **LABELS)
-    assert headline([odd, whole, fifth], "linear") == whole
-    assert headline([odd, fifth], "linear") == fifth
-    assert headline([odd], "linear") == odd
-    assert headline([odd], "knn") is None
+    assert stands(odd, whole, fifth) == whole
+    assert stands(odd, fifth) == fifth
+    assert stands(odd) == odd
+    assert headline([odd], "knn").result is None
+
+
+def test_of_several_protocols_neither_the_name_nor_the_date_decides():
+    byol = replace(result("linear-byol", 60.0, **LABELS), date="2020-01-01T00:00:00+00:00")
+    simsiam, quick = result("linear-simsiam", 70.0, **LABELS), result("linear-byol", 80.0, **LABELS, epochs=1)
+    for order in permutations((byol, simsiam, quick)):
+        assert stands(*order) == byol  # registered first, and unchanged
+
+
+def test_a_part_of_a_split_gives_way_to_the_whole_and_the_reason_is_given():
+    whole, part = (
+        replace(result(value=v, **LABELS), split=s) for v, s in ((64.0, "validation"), (90.0, "validation[:100]"))
+    )
+    for order in permutations((whole, part)):
+        found = headline(order, "linear")
+        assert found.result == whole
+        assert found.aside == [(part, "on a part of a split (validation[:100]), where all of validation was measured")]
+    assert stands(part) == part
+
+
+def test_the_training_split_and_what_overlaps_it_stand_for_nothing():
+    on_train = replace(result(value=99.0, **LABELS), split="train")
+    sliced = replace(result(value=95.0, **LABELS), split="train[::5]")
+    allowed = replace(result(value=95.0, **LABELS), split="other", overlap=260, images=300)
+    other_way = replace(result(value=95.0, **LABELS | {"train_split": "test"}), split="train", overlap=0)
+    found = headline([on_train, sliced, allowed, other_way], "linear")
+    assert found.result is None
+    assert [reason for _, reason in found.aside] == [
+        "measured on the training split (train)",
+        "measured on a part of the training split (train[::5]), and not known to be of other images",
+        "260 of 300 images of other are among those that it was fitted to",
+        "measured on the training split (train)",
+    ]
+    held_out = replace(sliced, split="train, 20 % held out", overlap=0)
+    assert stands(held_out, on_train) == held_out
+    published = replace(allowed, published=True)
+    assert stands(published) == published
+
+
+def test_what_was_measured_on_older_weights_is_set_aside():
+    old, new = (
+        replace(result(value=v, **LABELS), backbone=v_hash, date=f"202{v_hash}-01-01", seed=int(v_hash))
+        for v, v_hash in ((90.0, "1"), (60.0, "2"))
+    )
+    found = headline([old, new], "linear")
+    assert found.result == new and found.aside == [(old, "measured on other weights than these")]
+
+
+def test_differences_are_named_and_unknown_images_are_taken_for_the_same():
+    one = result("linear-simsiam", **LABELS, epochs=90)
+    quick = replace(result("linear-simsiam", **LABELS | {"train_size": 65}, epochs=2), split="val")
+    assert differences(measurement_of(one), measurement_of(one)) == []
+    assert differences(measurement_of(one), measurement_of(quick)) == [
+        "protocol linear-simsiam and linear-simsiam (epochs=2)",
+        "split test and val",
+        "train_size 1297 and 65",
+    ]
+    here, there = (replace(one, data={"judged": name}) for name in ("a", "b"))
+    old, first, second = map(measurement_of, (one, here, there))
+    assert differences(old, first) == differences(second, old) == []
+    assert differences(first, second) == ["other images under the same names"]
+    assert alike([old, first]) == {old: first, first: first}
+    assert alike([old, first, second])[old] == old
+    assert len(set(titles([first, second]).values())) == 2

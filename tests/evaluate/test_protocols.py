@@ -1,5 +1,7 @@
 """The protocols are what their sources print, and their settings are checked before anything runs."""
 
+from itertools import permutations
+
 import pytest
 
 from ssl_hub.errors import UsageError
@@ -43,3 +45,9 @@ def test_settings_are_overridden_by_text():
 def test_bad_settings_say_what_is_wrong(name, changes, text):
     with pytest.raises(UsageError, match=text):
         get_protocol(name, changes)
+
+
+@pytest.mark.parametrize("order", [*permutations([("holdout", "0.1"), ("lrs", "[0.1, 0.2]"), ("epochs", "3")])])
+def test_the_order_of_settings_makes_no_difference(order):
+    changed = get_protocol("simsiam", dict(order))
+    assert (changed.holdout, changed.lrs, changed.epochs) == (0.1, (0.1, 0.2), 3)

@@ -12,11 +12,12 @@ def register(commands: Subparsers) -> None:
     table = commands.add_parser("table", help="a table of the paper beside what was measured here")
     table.add_argument("table", nargs="?", help="for example imagenet; without it, the tables are listed")
     table.add_argument("--runs", nargs="+", default=[], metavar="DIR", help="look for runs there too, and below")
+    table.add_argument("--hub", metavar="OWNER", help="count the releases of that owner on the Hub too")
     table.add_argument("--format", default="md", choices=["md", "csv", "json", "latex", "png"])
     table.add_argument("--out", help="the file to write (default: print; png needs a file)")
     table.set_defaults(run=_table)
 
-    compare = commands.add_parser("compare", help="settings in which runs differ, and their results, seeds pooled")
+    compare = commands.add_parser("compare", help="settings in which runs differ, and their results over seeds")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or its name in the store")
     compare.add_argument("--json", action="store_true", help="machine-readable output")
     compare.set_defaults(run=_compare)
@@ -34,7 +35,7 @@ def _table(arguments: Namespace) -> None:
     from ssl_hub.tables.report import report
 
     out = None if arguments.out is None else Path(arguments.out)
-    write(report(arguments.table, arguments.runs), arguments.format, out)
+    write(report(arguments.table, arguments.runs, owner=arguments.hub), arguments.format, out)
 
 
 def _compare(arguments: Namespace) -> None:

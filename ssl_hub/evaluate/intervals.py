@@ -1,8 +1,10 @@
-"""How far an accuracy on a sample of images may be from the accuracy on all such images."""
+"""How far an accuracy on a sample of images, or over a few seeds, may be from that on all of them."""
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from ssl_hub.errors import UsageError
@@ -25,3 +27,25 @@ def wilson(percent: float, images: int, confidence: float = 0.95) -> tuple[float
     scale = 100 / (1 + z * z / images)
     # At the ends one side is the end itself, up to rounding.
     return (0.0 if p == 0 else scale * (middle - half)), (100.0 if p == 1 else scale * (middle + half))
+
+
+def student(mean: float, std: float, runs: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a mean over ``runs`` (two or more) seeds with standard deviation ``std`` (n - 1), by Student's t:
+    what other seeds would give, on the same images."""
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(runs - 1, (1 + confidence) / 2)) * std / math.sqrt(runs)
+    return mean - half, mean + half
+
+
+def paired(differences: Sequence[float]) -> tuple[float, float, float]:
+    """Low and high end of the 95 % interval of the mean of paired differences (two or more), and the two-sided p of
+    Student's paired test."""
+    from scipy.special import stdtr
+
+    mean, std = statistics.mean(differences), statistics.stdev(differences)
+    low, high = student(mean, std, len(differences))
+    if std == 0:
+        return low, high, 1.0 if mean == 0 else 0.0
+    t = mean / (std / math.sqrt(len(differences)))
+    return low, high, float(2 * stdtr(len(differences) - 1, -abs(t)))

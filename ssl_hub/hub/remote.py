@@ -15,6 +15,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.files import CONFIG, HASHES, MODEL, PICKLES, changed, readable, release_files
 
 PREFIX = "hf-hub:"
+TAG = "ssl_hub"  # what the card of every release carries
 ID = r"[\w-][\w.-]*/[\w-][\w.-]*"
 
 
@@ -91,6 +92,21 @@ def fetch(repository: Repository, files: Sequence[str]) -> Path:
             " try again later or ask its owner"
         )
     return folder
+
+
+def records(owner: str, files: Sequence[str]) -> list[tuple[str, Path]]:
+    """The releases of an owner by name, each with the folder in the Hub's cache that has those of ``files`` that it
+    has; weights are not downloaded. UsageError where the Hub cannot be asked."""
+    from huggingface_hub import HfApi, snapshot_download
+
+    from ssl_hub.hub.answers import patiently
+
+    ask = partial(HfApi().list_models, author=owner, filter=TAG)
+    found = []
+    for name in sorted(model.id for model in patiently(lambda: list(ask()), owner, "list the models of")):
+        download = partial(snapshot_download, name, allow_patterns=[*files])
+        found.append((name, Path(patiently(download, name, "fetch"))))
+    return found
 
 
 def _damaged(folder: Path, files: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Self
 
+from ssl_hub.evaluate.intervals import student, wilson
 from ssl_hub.tables.cells import Claim, Printed
 
 Verdict = Literal["holds", "does not hold", "not decided", "not measured"]
@@ -16,7 +17,8 @@ class Sample(NamedTuple):
     """Mean and standard deviation (n - 1) of a percentage over so many ``runs``; std is None for one.
 
     ``collapsed`` counts the runs that ended with collapsed features; ``spread`` is the mean standard deviation of their
-    features, as a share of that of features spread evenly over the sphere, where the logs tell.
+    features, as a share of that of features spread evenly over the sphere, where the logs tell. ``images`` were judged
+    in each run, where that is known.
     """
 
     mean: float
@@ -24,12 +26,27 @@ class Sample(NamedTuple):
     runs: int | None = None  # None: not said
     collapsed: int = 0
     spread: float | None = None
+    images: int | None = None
 
     @classmethod
-    def of(cls, values: Sequence[float], *, collapsed: int = 0, spread: float | None = None) -> Self:
+    def of(
+        cls, values: Sequence[float], *, collapsed: int = 0, spread: float | None = None, images: int | None = None
+    ) -> Self:
         """Of at least one value."""
         std = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.mean(values), std, len(values), collapsed, spread)
+        return cls(statistics.mean(values), std, len(values), collapsed, spread, images)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean over seeds (Student's), of a single run that over images (Wilson's)."""
+        if self.std is not None and self.runs:
+            low, high = student(self.mean, self.std, self.runs)
+            return max(low, 0.0), min(high, 100.0)
+        return None if self.images is None else wilson(self.mean, self.images)
+
+    @property
+    def interval_text(self) -> str:
+        return "" if self.interval is None else f"{self.interval[0]:.2f} to {self.interval[1]:.2f}"
 
     @classmethod
     def printed(cls, number: Printed) -> Self:
@@ -53,8 +70,11 @@ def judge(
     than: Sample | None,
     untrained: Sample | None = None,
     chance: float | None = None,
+    *,
+    unlike: Sequence[str] = (),
 ) -> Judgement:
-    """The verdict on a claim.
+    """The verdict on a claim. ``unlike`` are the ways in which its two numbers are different measurements, of which
+    nothing is decided.
 
     A difference counts where the intervals mean ± std do not overlap; with a single run on either side nothing is
     decided, except that a cell at ``chance``, the percentage of guessing, has collapsed where the other is above it.
@@ -63,6 +83,8 @@ def judge(
     """
     if cell is None or than is None:
         return Judgement(claim, "not measured", "")
+    if unlike:
+        return Judgement(claim, "not decided", f"{cell} and {than} cannot be compared: {'; '.join(unlike)}")
     evidence = f"{cell} against {than} ({cell.mean - than.mean:+.2f})"
     if claim.kind == "collapses":
         evidence += _health(cell, untrained)

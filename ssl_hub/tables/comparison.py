@@ -1,21 +1,41 @@
-"""Runs side by side: the settings in which they differ, and their results with seeds pooled."""
+"""Runs side by side: the settings in which they differ, their results with seeds pooled, and tests seed by seed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ssl_hub.codec import NOT_LEARNT, flat, to_dict
-from ssl_hub.evaluate.measurement import Measurement, measurement_of, titles
+from ssl_hub.evaluate.intervals import paired
+from ssl_hub.evaluate.measurement import Measurement, alike, measurement_of, protocol_of, titles
 from ssl_hub.hub import store
 from ssl_hub.model.results import Result
+from ssl_hub.model.standing import Standing, standing
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.runs import Run, read_run
 
 SEEDS = ("train.seed", "finetuning.seed")
+
+
+class Paired(NamedTuple):
+    """Mean difference over the seeds that two groups share, with its 95 % interval and p by Student's paired test."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.difference:+.2f} ({self.low:+.2f} to {self.high:+.2f}), p = {self.p:.3g}, {self.seeds} seeds"
+
+
+def _with_interval(sample: Sample) -> str:
+    return str(sample) + (f" ({sample.interval_text})" if sample.interval else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,20 +49,32 @@ class Comparison:
     groups: dict[str, list[str]]  # labels of the runs
     settings: dict[str, list[Any]]
     results: dict[str, list[Sample | None]]
+    tests: dict[str, list[Paired | None]]  # of each group against the first
+    not_counted: list[str]
 
     def text(self) -> str:
-        """A table in Markdown."""
+        """A table in Markdown, and what is not in it."""
         header = ["", *(f"{name} ({len(runs)} runs)" if len(runs) > 1 else name for name, runs in self.groups.items())]
         rows = [[key, *("" if v is None else str(v) for v in values)] for key, values in self.settings.items()]
-        rows += [[key, *("" if v is None else str(v) for v in values)] for key, values in self.results.items()]
-        lines = [header, ["---"] * len(header), *rows]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        for key, values in self.results.items():
+            rows.append([key, *("" if v is None else _with_interval(v) for v in values)])
+            if any(self.tests[key]):
+                against = ["against the first, seed by seed", *("" if t is None else str(t) for t in self.tests[key])]
+                rows.append(against)
+        lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
+        left_out = ["", "Not counted, and why:", "", *(f"- {line}" for line in self.not_counted)]
+        return "\n".join([*lines, *(left_out if self.not_counted else [])])
 
     def json(self) -> str:
         plain = {
             "groups": self.groups,
             "settings": self.settings,
-            "results": {key: [v and v._asdict() for v in values] for key, values in self.results.items()},
+            "results": {
+                key: [v and v._asdict() | {"interval": v.interval} for v in values]
+                for key, values in self.results.items()
+            },
+            "tests": {key: [t and t._asdict() for t in tests] for key, tests in self.tests.items()},
+            "not_counted": self.not_counted,
         }
         return json.dumps(plain, indent=2, allow_nan=False)
 
@@ -51,7 +83,10 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
     """Compare runs, given as folders or names in the store.
 
     Runs that were trained alike from different seeds are one group, named after the first of them; their results are
-    pooled, the newest of each measurement. A fine-tuned run is never in its parent's group. Settings of ``runtime``
+    pooled, the newest of each measurement. Where two groups share two seeds or more, their numbers are tested in pairs;
+    what does not count (:mod:`ssl_hub.model.standing`) is named with the reason.
+
+    A fine-tuned run is never in its parent's group. Settings of ``runtime``
     change nothing that is learnt and are left out. Raises UsageError for what is no run.
     """
     grouped: list[list[Run]] = []
@@ -65,12 +100,21 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
             grouped.append([run])
     settings = [_learnt(group[0]) for group in grouped]
     differing = sorted({key for one in settings for key in one if any(one[key] != s.get(key, ...) for s in settings)})
-    samples = [_samples(group) for group in grouped]
-    named = titles(measurement for found in samples for measurement in found)
+    of_runs = {id(run): standing(run.results, train_split=run.recipe.data.train_split) for g in grouped for run in g}
+    same = alike(measurement_of(r) for judged in of_runs.values() for r in judged.counted)
+    found = [_by_seed(group, of_runs, same) for group in grouped]
+    titled = titles(measurement for of_group in found for measurement in of_group)
     return Comparison(
         groups={group[0].label: [run.label for run in group] for group in grouped},
         settings={key: [s.get(key) for s in settings] for key in differing},
-        results={title: [found.get(measurement) for found in samples] for measurement, title in named.items()},
+        results={title: [_sample(of_group.get(m)) for of_group in found] for m, title in titled.items()},
+        tests={title: [_paired(found[0].get(m), of_group.get(m)) for of_group in found] for m, title in titled.items()},
+        not_counted=[
+            f"{run.label}: {protocol_of(r.protocol, r.settings)} {r.metric} {r.value:.2f}: {reason}"
+            for group in grouped
+            for run in group
+            for r, reason in of_runs[id(run)].aside
+        ],
     )
 
 
@@ -87,14 +131,31 @@ def _seeds(run: Run) -> list[Any]:
     return [_settings(run).get(key) for key in SEEDS]
 
 
-def _samples(group: Sequence[Run]) -> dict[Measurement, Sample]:
+def _by_seed(
+    group: Sequence[Run], of_runs: Mapping[int, Standing], same: Mapping[Measurement, Measurement]
+) -> dict[Measurement, dict[str, Result]]:
+    """Of each measurement the newest result of each seed."""
     newest: dict[Measurement, dict[str, Result]] = {}
     for run in group:
-        for result in run.results:
-            of_runs = newest.setdefault(measurement_of(result), {})
-            if run.label not in of_runs or of_runs[run.label].date <= result.date:
-                of_runs[run.label] = result
-    return {
-        measurement: Sample.of([r.value for r in found.values()], collapsed=sum(r.collapsed for r in found.values()))
-        for measurement, found in newest.items()
-    }
+        for result in of_runs[id(run)].counted:
+            of_seeds = newest.setdefault(same[measurement_of(result)], {})
+            seed = str(_seeds(run))
+            if seed not in of_seeds or of_seeds[seed].date <= result.date:
+                of_seeds[seed] = result
+    return newest
+
+
+def _sample(of_seeds: Mapping[str, Result] | None) -> Sample | None:
+    if of_seeds is None:
+        return None
+    results = list(of_seeds.values())
+    return Sample.of([r.value for r in results], collapsed=sum(r.collapsed for r in results), images=results[0].images)
+
+
+def _paired(first: Mapping[str, Result] | None, other: Mapping[str, Result] | None) -> Paired | None:
+    """None for a group with itself, and where fewer than two seeds are shared."""
+    shared = [seed for seed in first or {} if seed in (other or {})]
+    if first is None or other is None or first is other or len(shared) < 2:
+        return None
+    differences = [other[seed].value - first[seed].value for seed in shared]
+    return Paired(statistics.mean(differences), *paired(differences), len(shared))

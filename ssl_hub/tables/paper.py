@@ -21,17 +21,19 @@ TABLES: Registry[Table] = Registry("table")
 
 
 class Size(NamedTuple):
-    """How many images a data set trains on and how many of its labels a probe sees: what tells it from a part of it."""
+    """How many images a data set trains on, how many of its labels a probe sees and how many images it is tested on:
+    what tells it from a part of it."""
 
     images: int
     labelled: int
     classes: int
+    tested: int
 
 
 SIZES = {
-    "ILSVRC/imagenet-1k": Size(1_281_167, 1_281_167, 1000),
-    "jxie/stl10": Size(105_000, 5_000, 10),
-    "uoft-cs/cifar10": Size(50_000, 50_000, 10),
+    "ILSVRC/imagenet-1k": Size(1_281_167, 1_281_167, 1000, 50_000),
+    "jxie/stl10": Size(105_000, 5_000, 10, 8_000),
+    "uoft-cs/cifar10": Size(50_000, 50_000, 10, 10_000),
 }
 
 

@@ -14,9 +14,9 @@ from ssl_hub.errors import UsageError
 from ssl_hub.tables.claims import Judgement, Sample
 from ssl_hub.tables.report import Entry, Report
 
-NOT_TRAINED, NOT_PROBED = "not trained", "not probed"
-COLUMNS = ("row", "column", "metric", "paper", "measured", "difference", "runs", "protocol")
-MOST_LISTED = 20  # runs that are not counted
+NOT_TRAINED, NOT_PROBED = "not trained", "not measured"
+COLUMNS = ("row", "column", "metric", "paper", "measured", "interval", "difference", "runs", "protocol")
+MOST_LISTED = 100  # runs that are not counted
 
 
 def markdown(report: Report) -> str:
@@ -29,7 +29,7 @@ def markdown(report: Report) -> str:
         parts.append(
             "These runs are much smaller than the paper's: compare rows with each other, not with the paper's."
         )
-    parts.append(_markdown_table(COLUMNS, _rows(report)))
+    parts += [_markdown_table(*_grid(report)), _markdown_table(COLUMNS, _rows(report))]
     if report.untrained is not None:
         parts.append(f"The same backbone, untrained: {report.untrained} ({report.untrained.runs} seeds).")
     if report.judged:
@@ -46,7 +46,7 @@ def markdown(report: Report) -> str:
     if report.not_counted:
         listed = [f"- {line}" for line in report.not_counted[:MOST_LISTED]]
         more = len(report.not_counted) - len(listed)
-        parts.append("Not counted, because they are other runs than the table's:")
+        parts.append("Not counted, and why:")
         parts.append("\n".join([*listed, *([f"- and {more} more"] if more else [])]))
     return "\n\n".join(parts) + "\n"
 
@@ -78,7 +78,9 @@ def as_json(report: Report) -> str:
                 "column": entry.cell.column,
                 "metric": entry.metric,
                 "paper": entry.printed._asdict(),
-                "measured": None if entry.measured is None else entry.measured._asdict(),
+                "measured": None
+                if entry.measured is None
+                else entry.measured._asdict() | {"interval": entry.measured.interval},
                 "protocol": entry.protocol,
                 "runs": list(entry.runs),
             }
@@ -93,11 +95,14 @@ def as_json(report: Report) -> str:
 
 
 def latex(report: Report) -> str:
-    """The entries as a tabular; needs booktabs."""
-    lines = [f"% {report.table.title}", rf"\begin{{tabular}}{{{'l' * len(COLUMNS)}}}", r"\toprule"]
-    lines += [" & ".join(COLUMNS) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(_escaped, row)) + r" \\" for row in _rows(report)]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    """The paper's layout, and the entries one a line, as two tabulars; needs booktabs."""
+    parts = [f"% {report.table.title}"]
+    for header, rows in (_grid(report), (COLUMNS, _rows(report))):
+        lines = [rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\toprule"]
+        lines += [" & ".join(map(_escaped, header)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(_escaped, row)) + r" \\" for row in rows]
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
+    return "\n\n".join(parts) + "\n"
 
 
 def png(report: Report) -> bytes:
@@ -155,13 +160,35 @@ def _rows(report: Report) -> list[list[str]]:
             entry.cell.column,
             entry.metric,
             str(Sample.printed(entry.printed)),
-            _missing(entry) if entry.measured is None else str(entry.measured),
+            _measured(entry),
+            "" if entry.measured is None else entry.measured.interval_text,
             f"{entry.difference:+.2f}" if report.comparable and entry.difference is not None else "",
             f"{len(entry.runs)}: {', '.join(entry.runs)}" if entry.runs else "",
             entry.protocol or entry.cell.protocol,
         ]
         for entry in report.entries
     ]
+
+
+def _grid(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Header and rows as the paper prints them, such as rho by eps: of each row the printed numbers, then measured."""
+    columns = list(dict.fromkeys((entry.cell.column, entry.metric) for entry in report.entries))
+    several = len({metric for _, metric in columns}) > 1
+    placed = {(entry.cell.row, entry.cell.column, entry.metric): entry for entry in report.entries}
+    lines = []
+    for row in dict.fromkeys(entry.cell.row for entry in report.entries):
+        found = [placed.get((row, *column)) for column in columns]
+        lines.append([row, "paper", *("" if e is None else str(Sample.printed(e.printed)) for e in found)])
+        lines.append(["", "here", *("" if e is None else _measured(e) for e in found)])
+    return ["", "", *(f"{column}, {metric}" if several else column for column, metric in columns)], lines
+
+
+def _measured(entry: Entry) -> str:
+    """``77.10 ± 0.30``, or why there is none; runs that have collapsed are said."""
+    sample = entry.measured
+    if sample is None:
+        return _missing(entry)
+    return str(sample) + (f" ({sample.collapsed} of {sample.runs} collapsed)" if sample.collapsed else "")
 
 
 def _missing(entry: Entry) -> str:

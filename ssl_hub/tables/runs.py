@@ -13,14 +13,12 @@ from ssl_hub.atomic import expanded
 from ssl_hub.codec import changes
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.measurement import LINEAR, Measurement, measurement_of
-from ssl_hub.hub import store
+from ssl_hub.hub import remote, store
 from ssl_hub.model.files import RECIPE, RESULTS_FILE
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.parts import with_defaults
 from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.model.results import Result, read_results
-from ssl_hub.tables.claims import Sample
 
 READINGS = 5  # of the training log, at its end, that say how features are spread
 
@@ -35,6 +33,7 @@ class Run:
     images: int | None  # trained on, where recipe.json says so
     results: Sequence[Result]
     finetuning: Mapping[str, Any] = field(default_factory=dict)  # the settings of a run that was fine-tuned
+    classes: int | None = None  # of the data that it was trained on, where recipe.json says so
 
     @property
     def seed(self) -> int:
@@ -64,12 +63,28 @@ class Run:
         return {k: pair for k, pair in differing.items() if k != "train.seed" and not k.startswith("data.")}
 
 
-def find_runs(folders: Iterable[str | Path] = (), *, in_store: bool = True) -> list[Run]:
-    """Every measured run in ``folders`` and below, and in the store; each once.
+def find_runs(
+    folders: Iterable[str | Path] = (),
+    *,
+    in_store: bool = True,
+    owner: str | None = None,
+    unreadable: list[str] | None = None,
+) -> list[Run]:
+    """Every measured run in ``folders`` and below, in the store and, where an ``owner`` is given, of that owner on the
+    Hub; each once. Of runs that cannot be read ``unreadable`` gets the reasons.
 
-    Raises UsageError for a folder that does not exist.
+    Raises UsageError for a folder that does not exist, and without ``unreadable`` for a run that cannot be read.
     """
     found: dict[Path, Run] = {}
+
+    def read(folder: Path, label: str) -> None:
+        try:
+            found[folder.resolve()] = read_run(folder, label)
+        except UsageError as error:
+            if unreadable is None:
+                raise
+            unreadable.append(f"{label}: {error}")
+
     roots = [expanded(folder) for folder in folders]
     for root in roots:
         if not root.is_dir():
@@ -81,7 +96,11 @@ def find_runs(folders: Iterable[str | Path] = (), *, in_store: bool = True) -> l
                 continue  # set aside by the run that replaces it
             if (folder / RESULTS_FILE).is_file() and folder.resolve() not in found:
                 label = root.resolve().name if folder == root else str(folder.relative_to(root))
-                found[folder.resolve()] = read_run(folder, label)
+                read(folder, label)
+    if owner is not None:
+        for name, folder in remote.records(owner, (RECIPE, RESULTS_FILE)):
+            if (folder / RECIPE).is_file() and (folder / RESULTS_FILE).is_file():
+                read(folder, f"{remote.PREFIX}{name}")
     return list(found.values())
 
 
@@ -98,47 +117,15 @@ def read_run(folder: Path, label: str | None = None) -> Run:
         images=facts.get("images"),
         results=read_results(folder),
         finetuning=_finetuning(facts) if "finetuned_from" in facts else {},
+        classes=_classes(facts),
     )
+
+
+def _classes(facts: Mapping[str, Any]) -> int | None:
+    classes = (facts.get("inventory") or {}).get("classes")
+    return None if not isinstance(classes, Mapping) else classes.get("number")
 
 
 def _finetuning(facts: Mapping[str, Any]) -> dict[str, Any]:
     settings = {name: facts.get(name) for name in ("data", "train_split", "train_size")} | (facts.get("settings") or {})
     return {f"finetuning.{name}": value for name, value in settings.items()}
-
-
-def pooled(
-    runs: Sequence[Run], metric: str, *, wanted: str | None = None, labelled: int | None = None
-) -> tuple[Sample, str, list[Run]] | None:
-    """A linear-probe number over the seeds of like runs: the sample, its protocol, and the runs behind it.
-
-    All of them are one measurement: of the protocol ``wanted`` where any run has it, then the one that most have, then
-    that of most labels. Of two runs with one seed, and of two results of one run, the newest counts. ``labelled``
-    leaves out probes that saw another number of training images. None where nothing is left.
-    """
-    measured: dict[Measurement, dict[int, tuple[Result, Run]]] = {}
-    for run in runs:
-        for result in run.own_results:
-            seen = result.settings.get("train_size")
-            if labelled is not None and seen not in (None, labelled):
-                continue
-            if result.metric == metric and result.protocol.startswith(LINEAR):
-                seeds = measured.setdefault(measurement_of(result), {})
-                if run.seed not in seeds or seeds[run.seed][0].date <= result.date:
-                    seeds[run.seed] = (result, run)
-    if not measured:
-        return None
-
-    def rank(found: Measurement) -> tuple[bool, bool, int, int, Measurement]:
-        settings = dict(found.settings)
-        unseen = found.split != settings.get("train_split")
-        return unseen, found.protocol == wanted, len(measured[found]), int(settings.get("train_size", 0)), found
-
-    chosen = max(measured, key=rank)
-    pairs = [measured[chosen][seed] for seed in sorted(measured[chosen])]
-    spreads = [run.spread for _, run in pairs if run.spread is not None]
-    sample = Sample.of(
-        [result.value for result, _ in pairs],
-        collapsed=sum(result.collapsed for result, _ in pairs),
-        spread=statistics.mean(spreads) if spreads else None,
-    )
-    return sample, chosen.protocol, [run for _, run in pairs]

@@ -14,6 +14,7 @@ from pathlib import Path
 from ssl_hub.atomic import expanded
 from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.measurement import differences, measurement_of, protocol_of
 from ssl_hub.hub import store
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
@@ -21,7 +22,8 @@ from ssl_hub.model.results import read_results
 from ssl_hub.tables.cells import Table
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.paper import TABLES
-from ssl_hub.tables.report import Report, Terms, report_on
+from ssl_hub.tables.pooling import Terms
+from ssl_hub.tables.report import Report, report_on
 from ssl_hub.tables.runs import Run, find_runs
 from ssl_hub.train import grid
 from ssl_hub.train.lock import locked
@@ -114,17 +116,19 @@ def summarised(plan: Plan, table: Table, folder: Path) -> Report:
     runs = find_runs([folder], in_store=False)
     protocol = plan.protocol(cells[0])
     untrained = [
-        result.value
+        result
         for path in sorted(folder.glob(f"{UNTRAINED}/seed-*"))
         for result in read_results(path)
-        if (result.metric, result.protocol) == ("top1", protocol)
+        if result.metric == "top1" and protocol_of(result.protocol, result.settings) == protocol
     ]
+    start = None if not untrained else measurement_of(untrained[0])
+    alike = [r for r in untrained if start is not None and not differences(measurement_of(r), start)]
     return report_on(
         table,
         runs,
-        lambda cell: Terms(plan.settings(cell), plan.images, plan.protocol(cell)),
+        lambda cell: Terms(plan.settings(cell), plan.images, plan.protocol(cell), data=plan.data),
         cells=cells,
-        untrained=Sample.of(untrained) if untrained else None,
+        untrained=None if start is None else (Sample.of([r.value for r in alike]), start),
         comparable=plan.scale == "paper",
         facts={
             "scale": plan.words(),

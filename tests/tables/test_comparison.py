@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from scipy import stats
 
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
@@ -49,7 +50,7 @@ def test_command_prints_a_table_or_json(runs, capsys):
     out = capsys.readouterr().out
     assert f"| {runs[0]} (2 runs) | {runs[2]} |" in out
     assert "| train.epochs | 60 | 5 |" in out
-    assert "| linear-cached top1, digits (test) | 91.00 ± 1.41 | 80.00 |" in out
+    assert "| linear-cached top1, digits (test) | 91.00 ± 1.41 (78.29 to 100.00) | 80.00 |" in out
     assert main(["compare", "--json", *map(str, runs)]) == 0
     assert json.loads(capsys.readouterr().out)["settings"]["train.epochs"] == [60, 5]
 
@@ -110,3 +111,35 @@ def test_the_same_seed_trained_twice_is_not_two_seeds(tmp_path):
     folders = [make_run(tmp_path / name, top1) for name, top1 in (("a", 50.0), ("b", 60.0))]
     comparison = compare(folders)
     assert len(comparison.groups) == 2 and comparison.settings == {}
+
+
+def test_groups_that_share_seeds_are_tested_in_pairs(tmp_path):
+    values = {"a": (70.0, 72.0, 75.0), "b": (71.0, 73.5, 75.5)}
+    kinds = {"a": {}, "b": {"predictor.eps": 0.0}}
+    folders = [
+        make_run(tmp_path / f"{name}{seed}", top1, **{"train.seed": seed, **kinds[name]})
+        for name, tops in values.items()
+        for seed, top1 in enumerate(tops)
+    ]
+    make_run(tmp_path / "a9", 10.0, **{"train.seed": 9})  # whose seed no other has
+    comparison = compare([*folders, tmp_path / "a9"])
+    ((none, test),) = comparison.tests.values()
+    known = stats.ttest_rel(values["b"], values["a"])
+    assert none is None and test.seeds == 3
+    assert test.difference == pytest.approx(1.0)
+    assert test.p == pytest.approx(known.pvalue)
+    assert (test.low, test.high) == pytest.approx(known.confidence_interval())
+    assert f"| against the first, seed by seed |  | {test} |" in comparison.text()
+
+
+def test_what_does_not_count_is_named_with_the_reason(runs):
+    about = {"metric": "top1", "dataset": "digits", "protocol": "linear-cached", "settings": {"train_split": "train"}}
+    seen = Result(value=99.0, split="train[::5]", overlap=260, images=260, **about)
+    append_results(runs[0], [seen, Result(value=97.0, split="test[:50]", **about)])
+    comparison = compare(runs)
+    assert list(comparison.results) == ["linear-cached top1, digits (test)"]
+    assert [line.partition(": ")[2] for line in comparison.not_counted] == [
+        "linear-cached top1 99.00: 260 of 260 images of train[::5] are among those that it was fitted to",
+        "linear-cached top1 97.00: on a part of a split (test[:50]), where all of test was measured",
+    ]
+    assert all(line in comparison.text() for line in comparison.not_counted)

@@ -109,7 +109,11 @@ def test_probe_on_a_part_of_the_labels_or_on_other_data_does_not_count(tmp_path)
     append_results(run, [other])
     made = report("imagenet", [tmp_path])
     assert entry(made).measured is None
-    assert "| not probed |  | 2: part, transfer | linear-byol |" in rendering.markdown(made)
+    assert "| not measured |  |  | 2: part, transfer | linear-byol |" in rendering.markdown(made)
+    assert made.not_counted == (
+        "part (linear-byol top1 70.00, linear-byol top5 90.00): fitted to 12,811 labels, not 1,281,167",
+        "transfer (linear-byol top1 70.00, linear-byol top5 90.00): probed on other data alone",
+    )
 
 
 def test_the_tables_protocol_is_preferred_and_others_are_labelled(tmp_path):
@@ -154,11 +158,16 @@ def test_every_format(tmp_path, capsys):
     make_run(tmp_path / "a_b", top1=71.0)
     made = report("imagenet", [tmp_path])
     text = rendering.markdown(made)
-    assert "| DirectPred | 300 epochs | top1 | 72.40 | 71.00 | -1.40 | 1: a_b | linear-byol |" in text
+    assert "| DirectPred | 300 epochs | top1 | 72.40 | 71.00 |  | -1.40 | 1: a_b | linear-byol |" in text
+    assert "|  |  | 60 epochs, top1 | 60 epochs, top5 | 300 epochs, top1 |" in text
     assert "no spread is known" in text
-    assert r"DirectPred & 300 epochs & top1 & 72.40 & 71.00 & -1.40 & 1: a\_b & linear-byol \\" in rendering.latex(made)
+    assert r"DirectPred & 300 epochs & top1 & 72.40 & 71.00 &  & -1.40 & 1: a\_b & linear-byol \\" in rendering.latex(
+        made
+    )
+    assert rendering.latex(made).count(r"\begin{tabular}") == 2
     plain = json.loads(rendering.as_json(made))
-    assert plain["entries"][10]["measured"] == {"mean": 71.0, "std": None, "runs": 1, "collapsed": 0, "spread": None}
+    told = {"mean": 71.0, "std": None, "runs": 1, "collapsed": 0, "spread": None, "images": None, "interval": None}
+    assert plain["entries"][10]["measured"] == told
     assert (
         main(["table", "imagenet", "--runs", str(tmp_path), "--format", "png", "--out", str(tmp_path / "t.png")]) == 0
     )

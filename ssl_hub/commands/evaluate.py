@@ -31,7 +31,7 @@ def register(commands: Subparsers) -> None:
     probe.set_defaults(run=_probe)
 
     tune = commands.add_parser("finetune", help="train a backbone with a new classifier on labelled images")
-    _evaluation_arguments(tune)
+    _evaluation_arguments(tune, folds=False)
     tune.add_argument("overrides", nargs="*", metavar="key=value", help="settings, such as lr=0.02 layer_decay=0.65")
     tune.add_argument("--train-list", metavar="FILE", help="text file that names the training images: 1 %% or 10 %%")
     tune.add_argument("--fraction", type=float, default=1.0, help="of each class's training images (default 1)")
@@ -41,7 +41,7 @@ def register(commands: Subparsers) -> None:
     tune.set_defaults(run=_finetune)
 
 
-def _evaluation_arguments(parser: ArgumentParser) -> None:
+def _evaluation_arguments(parser: ArgumentParser, *, folds: bool = True) -> None:
     parser.add_argument(
         "model", help="run folder, release name, timm:NAME (random), timm:NAME@TAG, init:RECIPE, or pixels"
     )
@@ -50,6 +50,17 @@ def _evaluation_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--train-split", help="default: the recipe's, else train")
     parser.add_argument("--test-split", help="default: the recipe's, else test")
+    parser.add_argument(
+        "--holdout",
+        type=float,
+        metavar="SHARE",
+        help="judge a stratified part of the train split, such as 0.2, instead",
+    )
+    if folds:
+        parser.add_argument("--folds", type=int, help="judge all of the train split by cross-validation, such as 5")
+    parser.add_argument(
+        "--allow-overlap", action="store_true", help="judge images that are fitted to; the number then counts nowhere"
+    )
     parser.add_argument("--image-column", help="of a table, where its type does not tell")
     parser.add_argument("--label-column", help="of a table, where its type does not tell")
     parser.add_argument(
@@ -73,8 +84,11 @@ def _options(arguments: Namespace) -> dict[str, Any]:
         "batch_size",
         "workers",
         "seed",
+        "holdout",
+        "folds",
+        "allow_overlap",
     )
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
 
 
 def _knn(arguments: Namespace) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +50,37 @@ class Column:
             name += f" ({Path(cell['path']).name})"
         return cell["path"] if cell["bytes"] is None else cell["bytes"], name
 
+    def origins(self) -> Iterator[Hashable]:
+        """What names each row whatever is opened."""
+        return ((self.where, position) for position in range(len(self)))
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each image, which the table knows without reading them; -1 where a row has none."""
+        return np.array([size for structs in self._cells() for size in _sizes(structs)], np.int64)
+
     def names(self) -> Sequence[str]:
         """Each row's file name, empty where it has none. Images themselves are not read."""
+        return [path or "" for structs in self._cells() for path in structs.field("path").to_pylist()]
+
+    def _cells(self) -> Iterator[Any]:
         tables = self.rows.with_format("arrow").iter(batch_size=1024)
-        cells = (table.column(self.column).combine_chunks() for table in tables)
-        return [path or "" for structs in cells for path in structs.field("path").to_pylist()]
+        return (table.column(self.column).combine_chunks() for table in tables)
+
+
+def _sizes(structs: Any) -> list[int]:
+    """Of each cell the bytes that it holds, or those of the file that it names."""
+    from pyarrow import compute
+
+    lengths = compute.binary_length(structs.field("bytes")).to_pylist()
+    paths = structs.field("path").to_pylist() if None in lengths else [None] * len(lengths)
+    return [_file_size(path) if size is None else size for size, path in zip(lengths, paths, strict=True)]
+
+
+def _file_size(path: str | None) -> int:
+    try:
+        return -1 if path is None else Path(path).stat().st_size
+    except OSError:
+        return -1
 
 
 def encoded(rows: Any, column: str) -> Any:

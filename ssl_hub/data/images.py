@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +29,15 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, position: int, /) -> Image.Image: ...
+
+
+@runtime_checkable
+class Stored(Protocol):
+    """Images that lie somewhere, in files or tables, and can be told apart there before they are read."""
+
+    def origins(self) -> Iterator[Hashable]: ...
+
+    def sizes(self) -> NDArray[np.int64]: ...
 
 
 class Files:
@@ -57,6 +66,26 @@ class Files:
         return self.paths
 
     file_paths = names
+
+    def origins(self) -> Iterator[Hashable]:
+        """What names each file whatever is opened: two images of one name are one."""
+        root = os.path.realpath(self.root)
+        return (os.path.join(root, path) for path in self.paths)
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each file, -1 where it cannot be asked."""
+        with ThreadPoolExecutor(16) as pool:  # which wait, where the files are on another machine
+            starts = range(0, len(self), 1024)
+            return np.concatenate([*pool.map(self._sizes, starts), np.empty(0, np.int64)])
+
+    def _sizes(self, start: int) -> NDArray[np.int64]:
+        found = []
+        for position in range(start, min(start + 1024, len(self))):
+            try:
+                found.append(os.stat(self.stored(position)[0]).st_size)
+            except OSError:
+                found.append(-1)
+        return np.array(found, np.int64)
 
 
 class Pixels:
@@ -104,6 +133,12 @@ class _Joined:
                 return None
             found += [f"{part.split}/{path}" for path in paths]
         return found
+
+    def origins(self) -> Iterator[Hashable]:
+        return (origin for part in self.parts for origin in part.origins())
+
+    def sizes(self) -> NDArray[np.int64]:
+        return np.concatenate([part.sizes() for part in self.parts])
 
     def find(self, position: int) -> tuple[Source, int]:
         part = int(np.searchsorted(self.ends, position, side="right"))
@@ -183,6 +218,19 @@ class Source:
         paths = getattr(self._images, "file_paths", None)
         every: Sequence[str] | None = None if paths is None else paths()
         return every if every is None or self._positions is None else [every[i] for i in self._positions.tolist()]
+
+    def origins(self) -> list[Hashable]:
+        """What names each image whatever is opened: two images of one name are one, and None names nothing. Two of
+        different names may have the same content."""
+        images = self._images
+        made = images.origins() if isinstance(images, Stored) else (None for _ in range(len(images)))
+        every = list(made)
+        return every if self._positions is None else [every[position] for position in self._positions.tolist()]
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each image as it is stored, int64 ``[N]``, not read for it; 0 of pixels, -1 of what is missing."""
+        every = self._images.sizes() if isinstance(self._images, Stored) else np.zeros(len(self._images), np.int64)
+        return every if self._positions is None else every[self._positions]
 
     def id(self, index: int) -> str:
         """What names image ``index`` in its data: the path of a file below its root, else its place in the split.

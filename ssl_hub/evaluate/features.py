@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -65,6 +65,10 @@ class Features:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def rows(self, chosen: np.ndarray) -> Features:
+        """Those of some images alone."""
+        return replace(self, x=self.x[chosen], y=self.y[chosen])
 
     @property
     def name(self) -> str:

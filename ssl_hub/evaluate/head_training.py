@@ -19,6 +19,7 @@ from ssl_hub.evaluate.accuracy import evaluate_head
 from ssl_hub.evaluate.features import eval_mode, extract
 from ssl_hub.evaluate.head_bank import HeadBank
 from ssl_hub.evaluate.holdout import is_better, stratified_holdout
+from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.protocols import Trained
@@ -100,7 +101,8 @@ def train_probe(
     results = evaluate_head(head, asked)
     if by_epoch:
         best = max(accuracies[chosen] for accuracies in by_epoch)
-        results.append(replace(results[0], metric=BEST_EPOCH, value=best))
+        judged = results[0].images or len(test)
+        results.append(replace(results[0], metric=BEST_EPOCH, value=best, interval=wilson(best, judged), per_class={}))
     return head, results
 
 

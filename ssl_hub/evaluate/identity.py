@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from ssl_hub.evaluate.model import Subject
+if TYPE_CHECKING:
+    from ssl_hub.evaluate.model import Subject
 
 
 def weights_hash(model: nn.Module) -> str:

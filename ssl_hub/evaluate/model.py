@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,27 +12,29 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from ssl_hub.config import Data, Recipe
-from ssl_hub.data.sources import Source, open_source
+from ssl_hub.config import Recipe
+from ssl_hub.data.sources import Source
 from ssl_hub.data.views import EvalTransform
 from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
-from ssl_hub.evaluate.agreement import everywhere, same_data
-from ssl_hub.evaluate.dim_images import warn_of_dim_images
-from ssl_hub.evaluate.features import extract, pixel_model
+from ssl_hub.evaluate.cross_validation import Rows, cross_validated, dealt
+from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
+from ssl_hub.evaluate.features import Features, extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
+from ssl_hub.evaluate.overlap import refuse_overlap, refuse_overlap_of_folds
 from ssl_hub.evaluate.protocols import Cached, get_protocol
+from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.snapshot import find_snapshot
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store, weights
 from ssl_hub.hub.weights import TIMM as TIMM
-from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
 from ssl_hub.model import backbones
 from ssl_hub.model.loading import load_into
+from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_recipe
 from ssl_hub.model.results import Result, check_results
 from ssl_hub.model.siamese import build
@@ -147,7 +150,7 @@ def knn(
         k, temperature: of the vote (Wu et al. 2018, section 3.4).
         accelerator: of several processes, which share the extraction; all return the same.
         show_progress: say on stderr how far it is.
-        options: see :class:`Extraction`.
+        options: see :class:`~ssl_hub.evaluate.extraction.Extraction`.
 
     Returns:
         Top-1 (and top-5 from five classes on) in percent. A release keeps them in its results.json.
@@ -157,9 +160,11 @@ def knn(
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = _work(subject, extraction, accelerator, show_progress)
     sources = sources_of(subject.recipe, data, extraction, accelerator)
-    check_labels(*map(labels_of, sources))
-    train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
-    results = _marked(nearest.knn(train, test, k=k, temperature=temperature, device=work.device), subject)
+    fold_of, recorder = _checked(subject, sources, extraction, work)
+    take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
+    vote = partial(nearest.knn, k=k, temperature=temperature, device=work.device)
+    results = _by_features(sources, fold_of, take, vote)
+    results = _marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         work.say(keep_results(subject.folder, results))
     return results
@@ -195,82 +200,82 @@ def linear_probe(
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = _work(subject, extraction, accelerator, show_progress)
-    sources = sources_of(subject.recipe, data, extraction, accelerator)
-    labels = [labels_of(source) for source in sources]
-    check_labels(*labels)
-    check_trainable(labels[0])
-    if isinstance(chosen, Cached):
-        train, test = (extract(subject.model, source, subject.transform, **work._asdict()) for source in sources)
-        head, results = linear.linear_probe(train, test, chosen, seed=extraction.seed, work=work)
-    else:
+    train, test = sources = sources_of(subject.recipe, data, extraction, accelerator)
+    check_labels(labels_of(train), labels_of(test))
+    check_trainable(labels_of(train))
+    fold_of, recorder = _checked(subject, sources, extraction, work)
+    heads: list[ProbeHead] = []
+
+    def by_features(fitted: Features, judged: Features) -> list[Result]:
+        assert isinstance(chosen, Cached)
+        head, results = linear.linear_probe(fitted, judged, chosen, seed=extraction.seed, work=work)
+        heads.append(head)
+        return results
+
+    def by_images(fitted: Source, judged: Source) -> list[Result]:
+        assert not isinstance(chosen, Cached)
         head, results = train_probe(
-            subject.model, *sources, subject.transform, chosen, name=protocol, seed=extraction.seed, work=work
+            subject.model, fitted, judged, subject.transform, chosen, name=protocol, seed=extraction.seed, work=work
         )
-    results = _marked(results, subject)
+        heads.append(head)
+        return results
+
+    if isinstance(chosen, Cached):
+        take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
+        results = _by_features(sources, fold_of, take, by_features)
+    elif fold_of is None:
+        results = by_images(train, test)
+    else:
+        results = cross_validated(
+            fold_of, lambda fitted, judged: by_images(train.subset(fitted), train.subset(judged)), split=train.split
+        )
+    results = _marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
         work.say(keep_results(subject.folder, results))
-        work.say(keep_head(subject.folder, head, classifier=own, replace=replace_head))
+        if fold_of is None:  # else there is a head for each fold, and none for all
+            work.say(keep_head(subject.folder, heads[0], results, classifier=own, replace=replace_head))
     return results
+
+
+def _checked(
+    subject: Subject, sources: tuple[Source, Source], extraction: Extraction, work: Work
+) -> tuple[Rows | None, Recorder]:
+    """The fold of each image, where there are folds, once labels are whole and no image is judged that is fitted to."""
+    fitted, judged = sources
+    labels = labels_of(fitted), labels_of(judged)
+    check_labels(*labels)
+    allow: Any = {"allow": extraction.allow_overlap, "accelerator": work.accelerator}
+    if extraction.folds is None:
+        fold_of, shared = None, refuse_overlap(fitted, judged, **allow)
+    else:
+        fold_of = dealt(labels[0], extraction.folds, extraction.seed)
+        shared = refuse_overlap_of_folds(fitted, fold_of, **allow)
+    for line in absences(*labels):
+        work.say(f"note: {line}")
+    if shared.images:
+        work.say(f"note: {shared.images:,} of {shared.of:,} images are in both splits")
+    return fold_of, Recorder(subject.model, fitted, judged, shared, work)
+
+
+def _by_features(
+    sources: tuple[Source, Source],
+    fold_of: Rows | None,
+    take: Callable[[Source], Features],
+    measure: Callable[[Features, Features], list[Result]],
+) -> list[Result]:
+    """What is measured on features, which folds share."""
+    train = take(sources[0])
+    if fold_of is None:
+        return measure(train, take(sources[1]))
+    return cross_validated(
+        fold_of, lambda fitted, judged: measure(train.rows(fitted), train.rows(judged)), split=train.split
+    )
 
 
 def _marked(results: list[Result], subject: Subject) -> list[Result]:
     settings = {} if subject.step is None else {"step": subject.step}
     return [replace(r, collapsed=subject.collapsed, settings=r.settings | settings) for r in results]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extraction:
-    """Where images come from and how they go through the backbone.
-
-    Splits and columns left out are those of the release's recipe when ``data`` is what it was trained on, else
-    ``train``, ``test`` and what the column types say. ``range`` is ``data.range``; left out, it is that of the release,
-    else ``auto``. ``seed`` draws a random initialisation.
-    """
-
-    train_split: str | None = None
-    test_split: str | None = None
-    image_column: str | None = None
-    label_column: str | None = None
-    range: str | None = None
-    image_size: int | None = None
-    batch_size: int = 256
-    workers: int = 4
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check(self, EXTRACTION)
-
-
-EXTRACTION = {
-    "range": or_none(VALUE_RANGE),
-    "image_size": or_none(SIDE),
-    "batch_size": COUNT,
-    "workers": ZERO_OR_MORE,
-    "seed": SEED,
-}
-
-
-def sources_of(
-    recipe: Recipe | None, data: str | None, extraction: Extraction, accelerator: Accelerator | None = None
-) -> tuple[Source, Source]:
-    """The train and test split of ``data``, by default of what ``recipe`` trained on; the same on all processes."""
-    own = None if recipe is None else recipe.data
-    name = data or (own.name if own is not None else None)
-    if name is None:
-        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
-    known = own if own is not None and own.name == name else Data()
-    columns: dict[str, Any] = {
-        "image_column": extraction.image_column or known.image_column,
-        "label_column": extraction.label_column or known.label_column,
-        "value_range": extraction.range or (own or known).range,
-    }
-    splits = (extraction.train_split or known.train_split, extraction.test_split or known.test_split)
-    train, test = everywhere(accelerator, lambda: [open_source(name, split, **columns) for split in splits])
-    for source in (train, test):
-        same_data(accelerator, source)
-    warn_of_dim_images(train, columns["value_range"])
-    return train, test
 
 
 def _work(subject: Subject, extraction: Extraction, accelerator: Accelerator | None, show_progress: bool) -> Work:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -25,11 +26,13 @@ from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.agreement import same_data
+from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
 from ssl_hub.evaluate.features import extract
-from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
-from ssl_hub.evaluate.model import INIT, TIMM, Extraction, Subject, open_model, sources_of
+from ssl_hub.evaluate.model import INIT, TIMM, Subject, open_model
+from ssl_hub.evaluate.overlap import refuse_overlap
 from ssl_hub.evaluate.per_class import PerClass
+from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.model.backbones import freeze_idle
@@ -42,6 +45,7 @@ from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetune_epochs import train_epochs
 from ssl_hub.train.finetuned import config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
+from ssl_hub.train.labelled_parts import fraction_of, without_holdout
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
 from ssl_hub.train.together import on_main, same_buffers
 from ssl_hub.zoo import RECIPES
@@ -78,7 +82,7 @@ def finetune(
             :func:`~ssl_hub.train.loop.pretrain`. overwrite: replace it, once the new one has a checkpoint.
         overrides: of the settings of :class:`~ssl_hub.train.classifier.Finetuning`, such as ``{"lr": 0.02}``.
         options: splits, columns, image size, workers, batch of the test and seed: see
-            :class:`~ssl_hub.evaluate.model.Extraction`.
+            :class:`~ssl_hub.evaluate.extraction.Extraction`.
 
     Returns:
         The folder, and top-1 (and top-5 from five classes on) on the test split.
@@ -101,6 +105,7 @@ def _finetuned(
 ) -> tuple[Path, list[Result]]:  # fmt: skip
     """:func:`finetune`, once the processes have met."""
     asked = {"model": str(model), "data": data, "fraction": fraction, "overrides": dict(overrides or {}), **options}
+    began = time.monotonic()
     extraction = Extraction(**options)
     settings = with_settings(Finetuning(seed=extraction.seed), overrides or {})
     if not 0 < fraction <= 1:
@@ -108,18 +113,25 @@ def _finetuned(
     subject = open_model(model, image_size=extraction.image_size, seed=settings.seed)
     if not hasattr(subject.model, "made_by"):
         raise UsageError(f"{model} takes no classifier; give a run, a release, {TIMM}NAME or {INIT}RECIPE")
+    if extraction.folds is not None:
+        raise UsageError("a fine-tuned model is one model, and folds give several; use holdout, for example 0.2")
     train, test = sources_of(subject.recipe, data, extraction)
     check_labels(labels_of(train), labels_of(test))
     if fraction < 1:
-        train = _part(train, fraction, settings.seed)
+        train = fraction_of(train, fraction, settings.seed)
     check_trainable(labels_of(train))
+    shared = refuse_overlap(train, test, allow=extraction.allow_overlap, accelerator=accelerator)
+    if show_progress and accelerator.is_main_process:
+        print(
+            "".join(f"note: {line}\n" for line in absences(labels_of(train), labels_of(test))), end="", file=sys.stderr
+        )
     source = str(model) if ":" in str(model) else Path(model).resolve().name
     named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", train.name))
     folder = store.home() / named if output is None else expanded(output)
     _refuse_own_source(model, subject, folder)
     job = job_id(find_launcher())
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
-    train, held = _with_holdout(train, settings)
+    train, held = without_holdout(train, settings)
     facts = {
         "finetuned_from": source,
         "data": train.name,
@@ -166,29 +178,14 @@ def _finetuned(
             )  # fmt: skip
         settled = {**facts, **asdict(settings), **({} if best is None else {"best_epoch": best.epoch})}
         scores, labels = _scores(trainer.network, test, subject, quiet._replace(show_progress=show_progress))
-        results = _measured(scores, labels, test, subject, settled)
+        recorder = Recorder(None, train, test, shared, quiet, began=began)
+        results = recorder.complete(_measured(scores, labels, test, subject, settled))
         assert train.classes is not None
         by_class = PerClass.of(scores.argmax(dim=1).numpy(), labels.numpy(), train.classes)
         on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results, by_class))
         if show_progress and accelerator.is_main_process:
             print("\n".join(["the classes that it does worst on:", *by_class.worst()]), file=sys.stderr)
     return folder, results
-
-
-def _with_holdout(train: Source, settings: Finetuning) -> tuple[Source, Source | None]:
-    """The images to train on, and those on which the best epoch is chosen, where there are to be any."""
-    if not settings.holdout:
-        return train, None
-    assert train.labels is not None
-    kept, held = stratified_holdout(train.labels, settings.holdout, settings.seed)
-    if not len(held):
-        raise UsageError(
-            f"holdout={settings.holdout} takes none of {len(train)} images: every class has one alone; set holdout=0"
-        )
-    parts = train.subset(kept), train.subset(held)
-    for part, share in zip(parts, (1 - settings.holdout, settings.holdout), strict=True):
-        part.split = f"{train.split}, {100 * share:g} %"
-    return parts
 
 
 def _scores(network: nn.Module, source: Source, subject: Subject, work: Work) -> tuple[Tensor, Tensor]:
@@ -256,15 +253,6 @@ def _publish(
     by_class.write(folder)
     append_results(folder, results)
     run.finish(folder)
-
-
-def _part(source: Source, fraction: float, seed: int) -> Source:
-    """A stratified part of a source, and its split's name says so."""
-    assert source.labels is not None
-    _, rows = stratified_holdout(source.labels, fraction, seed)
-    part = source.subset(rows)
-    part.split = f"{source.split}, {100 * fraction:g} % of each class"
-    return part
 
 
 def _prepared(

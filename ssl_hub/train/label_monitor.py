@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,18 +14,19 @@ from ssl_hub.config import Recipe
 from ssl_hub.data.images import decoded
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate import cross_validation
 from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.holdout import stratified_folds
-from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
+from ssl_hub.evaluate.overlap import refuse_overlap_of_folds
 from ssl_hub.evaluate.protocols import Cached
 from ssl_hub.model.results import Result
 from ssl_hub.train.outcome import AccuracyMonitor, KNNMonitor, thinned, transform_for
 from ssl_hub.train.together import on_main, same_buffers
 
-FOLDS = 5
+FOLDS, SEED = 5, 0
 IMAGES = 5_000  # at most, evenly spaced over the split
 QUICK = Cached(strengths=(1.0, 0.1, 0.01), holdout=0.2)
 
@@ -54,6 +56,9 @@ class LabelMonitor:
             ),
         )
         same_data(accelerator, source)
+        assert source.labels is not None
+        fold_of = stratified_folds(np.unique(source.labels, return_inverse=True)[1], FOLDS, SEED)
+        refuse_overlap_of_folds(source, fold_of, allow=False, accelerator=accelerator)
         self._source = decoded(source)
         self._recipe = recipe
         self.name = f"{len(source)} labelled images of {source.name} ({source.split}), {FOLDS} folds"
@@ -71,32 +76,30 @@ class LabelMonitor:
         return found
 
 
-def cross_validated(features: Features, *, k: int, folds: int = FOLDS, seed: int = 0) -> dict[str, float]:
+def cross_validated(features: Features, *, k: int, folds: int = FOLDS, seed: int = SEED) -> dict[str, float]:
     """``knn_top1``, ``knn_low``, ``knn_high`` and the same of ``probe``, in percent, over all rows of labelled
     features."""
     assert features.classes is not None
     present, y = np.unique(features.y, return_inverse=True)  # a class without images is no class to be missed
     features = replace(features, y=y, classes=tuple(features.classes[place] for place in present))
     fold_of = stratified_folds(y, folds, seed)
-    right = {"knn": 0.0, "probe": 0.0}
-    for fold in range(folds):
-        bank, queries = _rows(features, fold_of != fold), _rows(features, fold_of == fold)
-        right["knn"] += _count(knn(bank, queries, k=k), len(queries))
-        right["probe"] += _count(linear_probe(bank, queries, QUICK, seed=seed)[1], len(queries))
+    measures: dict[str, Callable[[Features, Features], list[Result]]] = {
+        "knn": lambda bank, queries: knn(bank, queries, k=k),
+        "probe": lambda bank, queries: linear_probe(bank, queries, QUICK, seed=seed)[1],
+    }
     found: dict[str, float] = {}
-    for name, count in right.items():
-        percent = 100 * count / len(features)
-        low, high = wilson(percent, len(features))
-        found |= {f"{name}_top1": percent, f"{name}_low": low, f"{name}_high": high}
+    for name, measure in measures.items():
+        by_rows = _by_rows(features, measure)
+        top1 = cross_validation.cross_validated(fold_of, by_rows, split=features.split)[0]
+        assert top1.interval is not None
+        found |= {f"{name}_top1": top1.value, f"{name}_low": top1.interval[0], f"{name}_high": top1.interval[1]}
     return found
 
 
-def _count(results: list[Result], images: int) -> int:
-    return round(results[0].value / 100 * images)
-
-
-def _rows(features: Features, chosen: NDArray[np.bool_]) -> Features:
-    return replace(features, x=features.x[chosen], y=features.y[chosen])
+def _by_rows(
+    features: Features, measure: Callable[[Features, Features], list[Result]]
+) -> Callable[[NDArray[np.int64], NDArray[np.int64]], list[Result]]:
+    return lambda fitted, judged: measure(features.rows(fitted), features.rows(judged))
 
 
 def _labelled(source: Source) -> Source:

@@ -21,6 +21,9 @@ from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import listed
+from ssl_hub.evaluate.overlap import refuse_overlap
+from ssl_hub.evaluate.record import Recorder
+from ssl_hub.evaluate.work import Work
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import Result, append_results
@@ -81,6 +84,11 @@ class KNNMonitor:
             return
         if recipe.runtime.knn_every_epochs > 0:
             bank, queries = thinned(train, BANK), thinned(test, QUERIES)
+            try:
+                refuse_overlap(bank, queries)
+            except UsageError as error:
+                self.unmeasurable = str(error)
+                return
             self._pair = decoded(readable(bank, recipe.data)), decoded(readable(queries, recipe.data))
 
     def measure(self, backbone: nn.Module, accelerator: Accelerator) -> dict[str, float]:
@@ -131,14 +139,16 @@ def _probed(
     collapsed: bool,
 ) -> list[Result]:
     same_buffers(backbone, accelerator)
+    shared = refuse_overlap(*pair, accelerator=accelerator)
     transform, workers = transform_for(recipe), recipe.runtime.workers
+    recorder = Recorder(backbone, *pair, shared, Work(device=accelerator.device, accelerator=accelerator))
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
     results: list[Result] = []
 
     def act() -> None:
         nearest = knn(train, test, k=recipe.runtime.knn_k)
         head, probed = linear_probe(train, test, seed=recipe.train.seed)
-        results.extend(replace(result, collapsed=collapsed) for result in nearest + probed)
+        results.extend(replace(result, collapsed=collapsed) for result in recorder.complete(nearest + probed))
         head.save(folder)  # whatever head is there belongs to an older backbone
         add_classifier(folder, head.weight, head.bias, head.classes)
         append_results(folder, results)

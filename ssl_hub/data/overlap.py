@@ -1,0 +1,132 @@
+"""Images that two splits share: the same file, the same row, or the same content under other names.
+
+It costs a look at every file's size, 12 kilobytes of those whose size another file has too, and a whole read of those
+alone that agree in these; tables know sizes without reading. So of a million photographs next to nothing is read.
+Images that were stored anew, as another format or size, are not the same to it: ``ssl-hub duplicates`` finds those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ssl_hub.data.duplicates import content_of
+from ssl_hub.data.images import Source, decoding_threads
+from ssl_hub.errors import UsageError
+
+SHOWN = 2
+_PIECE = 4096  # bytes at the start, in the middle and at the end that are compared first
+
+Place = tuple[int, int]  # which source, and which of its images
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """``images`` of the ``of`` that are judged are among those fitted to; ``examples`` are ids (fitted, judged)."""
+
+    images: int
+    of: int
+    examples: tuple[tuple[str, str], ...] = ()
+
+
+def overlap(fitted: Source, judged: Source) -> Overlap:
+    """The images of ``judged`` that ``fitted`` has too."""
+    found: dict[int, int] = {}  # a place in judged: one in fitted
+    there = {origin: place for place, origin in enumerate(judged.origins()) if origin is not None}
+    if there:
+        at = ((there[origin], place) for place, origin in enumerate(fitted.origins()) if origin in there)
+        found.update(at)
+    rest = np.setdiff1d(np.arange(len(judged)), np.fromiter(found, np.int64, len(found)))
+    for group in _alike([fitted, judged.subset(rest)], between=True) if len(rest) else ():
+        first = next(place for which, place in group if which == 0)
+        found.update({int(rest[place]): first for which, place in group if which == 1})
+    examples = [(fitted.id(found[place]), judged.id(place)) for place in sorted(found)[:SHOWN]]
+    return Overlap(len(found), len(judged), tuple(examples))
+
+
+def overlap_of_parts(source: Source, part_of: NDArray[np.int64]) -> Overlap:
+    """The images of a split whose content is in another of its parts too; ``part_of`` [N] has the part of each."""
+    shared: dict[int, int] = {}
+    for group in _alike([source], between=False):
+        places = [place for _, place in group]
+        for place in places:
+            other = next((o for o in places if part_of[o] != part_of[place]), None)
+            if other is not None:
+                shared[place] = other
+    examples = [(source.id(shared[place]), source.id(place)) for place in sorted(shared)[: 2 * SHOWN : 2]]
+    return Overlap(len(shared), len(source), tuple(examples))
+
+
+def _alike(sources: Sequence[Source], *, between: bool) -> list[list[Place]]:
+    """Groups of images of one content: of both sources where ``between``, else of at least two."""
+    places = _of_common_size(sources, between)
+    pieces = _each(lambda at: _pieces(sources[at[0]], at[1]), places)
+    places = [place for group in _grouped(places, pieces, between) for place in group]
+    return _grouped(places, _each(lambda at: content_of(sources[at[0]], at[1]), places), between)
+
+
+def _of_common_size(sources: Sequence[Source], between: bool) -> list[Place]:
+    """Images whose size another has, of the other source where ``between``. In arrays, as there may be millions."""
+    sizes = [source.sizes() for source in sources]
+    if between:
+        wanted = np.intersect1d(sizes[0], sizes[1])
+    else:
+        values, counts = np.unique(sizes[0], return_counts=True)
+        wanted = values[counts > 1]
+    wanted = wanted[wanted >= 0]
+    return [
+        (which, place) for which, own in enumerate(sizes) for place in np.flatnonzero(np.isin(own, wanted)).tolist()
+    ]
+
+
+def _grouped(places: Sequence[Place], keys: Sequence[bytes], between: bool) -> list[list[Place]]:
+    """The places by their key, where it is one of both sources, or of two images; an empty key is none."""
+    groups: dict[bytes, list[Place]] = defaultdict(list)
+    for place, key in zip(places, keys, strict=True):
+        if key:
+            groups[key].append(place)
+    several = [group for group in groups.values() if len(group) > 1]
+    return [group for group in several if not between or len({which for which, _ in group}) > 1]
+
+
+def _each(take: Callable[[Place], bytes], places: Sequence[Place]) -> list[bytes]:
+    chunks = [places[start : start + 256] for start in range(0, len(places), 256)]
+    with ThreadPoolExecutor(decoding_threads(2**20)) as pool:
+        return [key for keys in pool.map(lambda chunk: [*map(take, chunk)], chunks) for key in keys]
+
+
+def _pieces(source: Source, place: int) -> bytes:
+    """What two images of one content share, from little of it; empty for one that cannot be read."""
+    try:
+        stored = source.stored(place)
+        if stored is None:
+            return content_of(source, place)
+        content = stored[0]
+        return _of_bytes(content) if isinstance(content, bytes) else _of_file(content)
+    except (OSError, UsageError):
+        return b""
+
+
+def _of_file(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        size = file.seek(0, 2)
+        digest = hashlib.blake2b(digest_size=16)
+        for start in (0, max(0, size // 2), max(0, size - _PIECE)):
+            file.seek(start)
+            digest.update(file.read(_PIECE))
+    return digest.digest()
+
+
+def _of_bytes(content: bytes) -> bytes:
+    size = len(content)
+    digest = hashlib.blake2b(digest_size=16)
+    for start in (0, max(0, size // 2), max(0, size - _PIECE)):
+        digest.update(content[start : start + _PIECE])
+    return digest.digest()

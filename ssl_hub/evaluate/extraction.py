@@ -1,0 +1,136 @@
+"""Which images a classifier is fitted to and on which it is judged, and how they go through a backbone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+
+from ssl_hub.config import Data, Recipe
+from ssl_hub.data.sources import Source, open_source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.evaluate.dim_images import warn_of_dim_images
+from ssl_hub.evaluate.holdout import stratified_holdout
+from ssl_hub.evaluate.labels import Labels, check_labels, labels_of
+from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """Where images come from and how they go through the backbone.
+
+    Splits and columns left out are those of the release's recipe when ``data`` is what it was trained on, else
+    ``train``, ``test`` and what the column types say. ``range`` is ``data.range``; left out, it is that of the release,
+    else ``auto``. ``seed`` draws a random initialisation, and the images of ``holdout`` and ``folds``.
+
+    With ``holdout``, a share, no test split is opened: a stratified part of the training split is judged, and the rest
+    fitted to. With ``folds`` each image of the training split is judged once, by a fit to the other folds.
+    ``allow_overlap`` lets images be judged that are fitted to, and marks the result.
+    """
+
+    train_split: str | None = None
+    test_split: str | None = None
+    image_column: str | None = None
+    label_column: str | None = None
+    range: str | None = None
+    image_size: int | None = None
+    batch_size: int = 256
+    workers: int = 4
+    seed: int = 0
+    holdout: float | None = None
+    folds: int | None = None
+    allow_overlap: bool = False
+
+    def __post_init__(self) -> None:
+        check(self, EXTRACTION)
+        asked = {
+            "test_split": self.test_split,
+            "holdout": self.holdout,
+            "folds": self.folds,
+        }
+        given = [f"{name} {value}" for name, value in asked.items() if value is not None]
+        if len(given) > 1:
+            raise UsageError(f"got {' and '.join(given)}; each says which images are judged, so give one of them")
+        if self.holdout is not None and not 0 < self.holdout < 1:
+            raise UsageError(f"holdout is {self.holdout}, expected a share between 0 and 1, for example 0.2")
+        if self.folds is not None and self.folds < 2:
+            raise UsageError(f"folds is {self.folds}, expected 2 or more, for example 5")
+
+
+EXTRACTION = {
+    "range": or_none(VALUE_RANGE),
+    "image_size": or_none(SIDE),
+    "batch_size": COUNT,
+    "workers": ZERO_OR_MORE,
+    "seed": SEED,
+}
+
+
+def sources_of(
+    recipe: Recipe | None, data: str | None, extraction: Extraction, accelerator: Accelerator | None = None
+) -> tuple[Source, Source]:
+    """What is fitted to and what is judged, of ``data``, by default of what ``recipe`` trained on; the same on all
+    processes. With folds, both are the whole that is dealt into them.
+
+    Raises UsageError for what cannot be opened, and for labels that cannot be split.
+    """
+    own = None if recipe is None else recipe.data
+    name = data or (own.name if own is not None else None)
+    if name is None:
+        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
+    known = own if own is not None and own.name == name else Data()
+    columns: dict[str, Any] = {
+        "image_column": extraction.image_column or known.image_column,
+        "label_column": extraction.label_column or known.label_column,
+        "value_range": extraction.range or (own or known).range,
+    }
+    splits = [extraction.train_split or known.train_split]
+    if extraction.holdout is None and extraction.folds is None:
+        splits.append(extraction.test_split or known.test_split)
+    opened = everywhere(accelerator, lambda: [open_source(name, split, **columns) for split in splits])
+    for source in opened:
+        same_data(accelerator, source)
+    warn_of_dim_images(opened[0], columns["value_range"])
+    if extraction.holdout is not None:
+        return held_out(opened[0], extraction.holdout, extraction.seed)
+    return opened[0], opened[-1]
+
+
+def held_out(source: Source, share: float, seed: int) -> tuple[Source, Source]:
+    """A labelled source without, and with alone, a stratified ``share`` of its images, drawn by ``seed``."""
+    labels = labels_of(source)
+    check_labels(labels, labels)
+    kept, held = stratified_holdout(labels.y, share, seed)
+    if not len(held):
+        raise UsageError(
+            f"holdout {share:g} takes none of the {len(source)} images of {labels.name}: every class has one alone;"
+            " give more labelled images, or a test split"
+        )
+    rest, judged = source.subset(kept), source.subset(held)
+    rest.split, judged.split = (f"{source.split}, {100 * part:g} %{said}" for part, said in
+                                ((1 - share, ""), (share, " held out")))  # fmt: skip
+    return rest, judged
+
+
+def absences(fitted: Labels, judged: Labels) -> list[str]:
+    """What two labelled splits of one list of classes do not show, in words."""
+    assert fitted.classes is not None and judged.classes is not None
+    shown = np.unique(judged.y)
+    said = []
+    if len(shown) == 1 and len(judged.classes) > 1:
+        only = judged.classes[int(shown[0])]
+        said.append(f"all {len(judged.y):,} images of {judged.name} are of class {only!r}: the number is of it alone")
+    elif missing := _named(judged.classes, set(range(len(judged.classes))) - set(shown.tolist())):
+        said.append(f"of {len(judged.classes)} classes {judged.name} has no image of {missing}")
+    if unknown := _named(judged.classes, set(shown.tolist()) - set(fitted.y.tolist())):
+        said.append(f"no image of {fitted.name} is of {unknown}, so none of {judged.name} that is can be right")
+    return said
+
+
+def _named(classes: tuple[str, ...], places: set[int]) -> str:
+    """``3 of them (a, b, c)``; empty for none."""
+    names = [classes[place] for place in sorted(places)]
+    return f"{len(names)} of them ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" if names else ""

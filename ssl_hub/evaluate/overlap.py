@@ -1,0 +1,78 @@
+"""Nothing is judged on images that it was fitted to: refused before any work, or marked where that is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+
+from ssl_hub.data.overlap import Overlap, overlap, overlap_of_parts
+from ssl_hub.data.registered import SOURCES
+from ssl_hub.data.sources import Source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.agreement import everywhere
+from ssl_hub.model.standing import is_part
+
+ALLOW = "--allow-overlap (allow_overlap=True)"
+
+
+def refuse_overlap(
+    fitted: Source, judged: Source, *, allow: bool = False, accelerator: Accelerator | None = None
+) -> Overlap:
+    """What the two splits share; UsageError where that is anything, unless ``allow``. Collective: one process looks.
+
+    Two whole splits as their publisher made them, of a dataset of the Hub or a built-in one, may share what they share:
+    that is part of the benchmark, and everybody's numbers have it.
+    """
+    found = _by_first(accelerator, lambda: overlap(fitted, judged))
+    if not found.images or allow or is_published(fitted, judged):
+        return found
+    shown = "; ".join(f"{its} is {own}" if its != own else own for own, its in found.examples)
+    more = ", ..." if found.images > len(found.examples) else ""
+    raise UsageError(
+        f"{found.images:,} of the {found.of:,} images of {judged.name} ({judged.split}) are in {fitted.name} "
+        f"({fitted.split}) too, which is fitted to: {shown}{more}; choose splits that share none, or --holdout 0.2. "
+        f"{ALLOW} measures all the same, and the number counts nowhere"
+    )
+
+
+def refuse_overlap_of_folds(
+    source: Source, fold_of: np.ndarray, *, allow: bool = False, accelerator: Accelerator | None = None
+) -> Overlap:
+    """The same of images that are in a split twice, in two of its folds."""
+    found = _by_first(accelerator, lambda: overlap_of_parts(source, fold_of))
+    if not found.images or allow:
+        return found
+    shown = "; ".join(f"{own} is {its}" for own, its in found.examples)
+    raise UsageError(
+        f"{found.images:,} of the {found.of:,} images of {source.name} ({source.split}) are in another fold too: "
+        f"{shown}; take copies out (`ssl-hub duplicates`). {ALLOW} measures all the same, and the number counts nowhere"
+    )
+
+
+def is_published(fitted: Source, judged: Source) -> bool:
+    """Whether these are two whole, different splits of one dataset of the Hub, or of a built-in one."""
+    whole = not (is_part(fitted.split) or is_part(judged.split)) and fitted.split != judged.split
+    return whole and fitted.name == judged.name and (_is_built_in(fitted) or _is_of_the_hub(fitted.name))
+
+
+def _is_built_in(source: Source) -> bool:
+    return source.name in SOURCES and source.root is None
+
+
+def _is_of_the_hub(name: str) -> bool:
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(@[\w.-]+)?", name) is not None
+
+
+def _by_first(accelerator: Accelerator | None, look: Callable[[], Overlap]) -> Overlap:
+    """What the first process finds, on all: the others would read the same."""
+    if accelerator is None or accelerator.num_processes == 1:
+        return look()
+    mine = everywhere(accelerator, lambda: look() if accelerator.is_main_process else None)
+    every: list[Overlap | None] = gather_object([mine])
+    found = every[0]
+    assert found is not None
+    return found

@@ -1,0 +1,148 @@
+"""Images that two splits share: by file, by row and by content, whatever they are called, and what is read for it."""
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssl_hub.data import overlap as module
+from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.overlap import overlap, overlap_of_parts
+from ssl_hub.data.sources import open_source
+
+
+def png(seed, *, size=8):
+    stream = io.BytesIO()
+    pixels = np.random.default_rng(seed).integers(0, 256, (size, size, 3), np.uint8)
+    Image.fromarray(pixels).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write(root, split, contents):
+    for place, content in enumerate(contents):
+        folder = root / split / f"class {place % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{place:03}.png").write_bytes(content)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """20 training images and 6 test images, two of which are training images under other names."""
+    write(tmp_path, "train", [png(seed) for seed in range(20)])
+    write(tmp_path, "test", [png(3), png(103), png(104), png(17), png(105), png(106)])
+    return tmp_path
+
+
+@pytest.fixture
+def table(folder, tmp_path_factory):
+    """The same images in parquet files."""
+    from datasets import Dataset, Features, Value
+    from datasets import Image as Images
+
+    root = tmp_path_factory.mktemp("table")
+    for split in ("train", "test"):
+        source = open_source(str(folder), split)
+        rows = [{"bytes": source.encoded(place), "path": None} for place in range(len(source))]
+        columns = Features({"image": Images(), "label": Value("int64")})
+        made = Dataset.from_dict({"image": rows, "label": source.labels.tolist()}, features=columns)
+        made.to_parquet(str(root / f"{split}.parquet"))
+    return root
+
+
+def opened(root, *splits):
+    return [open_source(str(root), split) for split in splits]
+
+
+@pytest.mark.parametrize("kind", ["folder", "table"])
+@pytest.mark.parametrize(
+    ("fitted", "judged", "shared"),
+    [
+        ("train", "train", 20),
+        ("train", "train[::5]", 4),
+        ("train[:15]", "train[10:]", 5),
+        ("train[::2]", "train[1::2]", 0),
+        ("train", "test", 2),
+        ("train[:1]", "test", 0),
+        ("train+test", "test[:1]", 1),
+        ("test", "train+test", 8),
+    ],
+)
+def test_slices_copies_and_joined_splits(request, kind, fitted, judged, shared):
+    found = overlap(*opened(request.getfixturevalue(kind), fitted, judged))
+    assert found.images == shared
+    assert len(found.examples) == min(shared, 2)
+
+
+def test_the_same_content_in_another_kind_of_storage(folder, table):
+    (train,), (test,) = opened(folder, "train"), opened(table, "test")
+    assert overlap(train, test).images == 2
+    assert overlap(train, open_source(str(table), "train")).images == 20
+
+
+def test_examples_name_both_files(folder):
+    found = overlap(*opened(folder, "train", "test"))
+    assert found.examples == (("class 1/003.png", "class 0/000.png"), ("class 1/017.png", "class 1/003.png"))
+
+
+def test_links_are_the_files_that_they_lead_to(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("links") / "test" / "class 0"
+    other.mkdir(parents=True)
+    (other.parent / "class 1").mkdir()
+    os.symlink(folder / "train" / "class 0" / "004.png", other / "a.png")
+    os.link(folder / "train" / "class 1" / "005.png", other.parent / "class 1" / "b.png")
+    assert overlap(*opened(folder, "train"), *opened(other.parents[1], "test")).images == 2
+
+
+def test_pixels_are_compared_by_content():
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 4, 4, 3), np.uint8)
+    one, other = Source("a", "train", Pixels(pixels[:8])), Source("b", "test", Pixels(pixels[6:]))
+    assert overlap(one, other).images == 2
+    assert overlap(one.subset(np.arange(6)), other).images == 0
+
+
+def test_unreadable_images_are_nobody_elses(folder):
+    for split in ("train", "test"):
+        (folder / split / "class 0" / "gone.png").symlink_to(folder / "train" / "class 0" / "000.png")
+    sources = opened(folder, "train", "test")
+    for split in ("train", "test"):
+        (folder / split / "class 0" / "gone.png").unlink()
+    assert overlap(*sources).images == 2
+
+
+def test_of_images_that_differ_in_size_nothing_is_read(tmp_path, monkeypatch):
+    """And of those that agree in it, 12 kilobytes; only those that agree in these are read whole."""
+    big = np.random.default_rng(0).integers(0, 256, 60_000, np.uint8).tobytes()
+    end = bytes(60_000)
+    write(tmp_path, "train", [big + bytes(n + 1) for n in range(10)] + [end + b"\1", big + bytes(40)])
+    write(tmp_path, "test", [end + b"\2", big[1:] + bytes(20), big + bytes(40)])
+    sources = opened(tmp_path, "train", "test")
+    read: dict[str, int] = {}
+    of_file, content_of = module._of_file, module.content_of
+
+    def pieces(path):
+        read[Path(path).name] = read.get(Path(path).name, 0) + 1
+        return of_file(path)
+
+    whole = []
+    monkeypatch.setattr(module, "_of_file", pieces)
+    monkeypatch.setattr(
+        module, "content_of", lambda source, place: whole.append(source.id(place)) or content_of(source, place)
+    )
+    assert overlap(*sources).images == 1
+    assert set(read) == {"000.png", "010.png", "002.png", "011.png"}  # of two sizes
+    assert sorted(whole) == ["class 0/002.png", "class 1/011.png"]
+
+
+def test_copies_inside_a_split_count_where_its_parts_share_them(tmp_path):
+    write(tmp_path, "train", [png(seed) for seed in (0, 1, 2, 0, 4, 5, 1, 7)])
+    (source,) = opened(tmp_path, "train")
+    ids = [source.id(place) for place in range(8)]
+    places = [ids.index(f"class {n % 2}/{n:03}.png") for n in range(8)]
+    parts = np.zeros(8, np.int64)
+    assert overlap_of_parts(source, parts).images == 0
+    parts[places[3]] = 1  # apart from its copy, 0
+    found = overlap_of_parts(source, parts)
+    assert found.images == 2 and {*found.examples[0]} == {"class 0/000.png", "class 1/003.png"}

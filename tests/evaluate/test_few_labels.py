@@ -1,0 +1,153 @@
+"""A held-out part and folds of one split, against scikit-learn's on the same features; what a split does not show."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import PredefinedSplit, StratifiedKFold, StratifiedShuffleSplit, cross_val_predict
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import ssl_hub
+from ssl_hub.cli import main
+from ssl_hub.data.sources import open_source
+from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.extraction import Extraction, held_out
+from ssl_hub.evaluate.features import extract
+from ssl_hub.evaluate.holdout import stratified_folds, stratified_holdout
+from ssl_hub.evaluate.model import open_model
+
+PIXELS = partial(ssl_hub.knn, "pixels", "digits", image_size=16, workers=0)
+
+
+@pytest.fixture(scope="module")
+def features():
+    subject = open_model("pixels", image_size=16)
+    return extract(subject.model, open_source("digits", "train"), subject.transform)
+
+
+def voting(k=20, temperature=0.07):
+    """Scikit-learn's neighbours with the votes of ours."""
+    return KNeighborsClassifier(k, metric="cosine", weights=lambda d: np.exp((1 - d) / temperature))
+
+
+def counts(labels, part_of):
+    return np.array([np.bincount(labels[part_of == part], minlength=10) for part in np.unique(part_of)])
+
+
+@pytest.mark.parametrize("folds", [3, 5, 10])
+def test_folds_have_scikit_learns_counts(features, folds):
+    ours = counts(features.y, stratified_folds(features.y, folds, seed=0))
+    theirs = np.empty(len(features), int)
+    for fold, (_, judged) in enumerate(
+        StratifiedKFold(folds, shuffle=True, random_state=0).split(features.x, features.y)
+    ):
+        theirs[judged] = fold
+    assert (np.sort(ours, axis=0) == np.sort(counts(features.y, theirs), axis=0)).all()  # of each class
+    assert sorted(ours.sum(axis=1)) == sorted(counts(features.y, theirs).sum(axis=1))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+def test_a_held_out_part_has_scikit_learns_counts(features, share):
+    held = stratified_holdout(features.y, share, seed=0)[1]
+    size = len(held)
+    splitter = StratifiedShuffleSplit(1, test_size=size, random_state=0)
+    ((_, theirs),) = splitter.split(features.x, features.y)
+    ours, its = (np.bincount(features.y[rows], minlength=10) for rows in (held, theirs))
+    assert size == round(share * len(features)) and np.abs(ours - its).max() <= 1
+
+
+def test_cross_validated_knn_is_scikit_learns(features):
+    (top1, _) = PIXELS(folds=5, seed=3)
+    fold_of = stratified_folds(features.y, 5, seed=3)
+    guesses = cross_val_predict(voting(), features.x, features.y, cv=PredefinedSplit(fold_of))
+    right = guesses == features.y
+    assert top1.value == pytest.approx(100 * right.mean())
+    assert top1.settings["by_fold"] == pytest.approx([100 * right[fold_of == fold].mean() for fold in range(5)])
+    assert top1.per_class == {
+        str(c): [int(right[features.y == c].sum()), int((features.y == c).sum())] for c in range(10)
+    }
+    assert (top1.images, top1.split, top1.settings["bank_split"]) == (
+        1297,
+        "train, 5 folds",
+        "train, all folds but one",
+    )
+
+
+def test_a_cross_validated_probe_is_scikit_learns(features):
+    strength = 0.01
+    overrides = {"strengths": (strength,), "max_iter": 2000}
+    (top1, _) = ssl_hub.linear_probe("pixels", "digits", image_size=16, workers=0, folds=3, overrides=overrides)
+    fold_of, right = stratified_folds(features.y, 3, seed=0), 0
+    for fold in range(3):
+        kept = fold_of != fold
+        known = LogisticRegression(C=1 / (strength * kept.sum()), max_iter=2000)
+        fitted = make_pipeline(StandardScaler(), known).fit(features.x[kept], features.y[kept])
+        right += int((fitted.predict(features.x[~kept]) == features.y[~kept]).sum())
+    assert abs(round(top1.value / 100 * 1297) - right) <= 2  # at the border of two classes
+
+
+def test_a_held_out_part_is_judged_by_the_rest(features):
+    (top1, _) = PIXELS(holdout=0.2, seed=1)
+    kept, held = stratified_holdout(features.y, 0.2, seed=1)
+    known = voting().fit(features.x[kept], features.y[kept])
+    assert top1.value == pytest.approx(100 * known.score(features.x[held], features.y[held]))
+    assert (top1.split, top1.settings["bank_split"]) == ("train, 20 % held out", "train, 80 %")
+    assert top1.overlap == 0 and top1.images == len(held)
+
+
+def test_only_one_thing_says_what_is_judged():
+    with pytest.raises(UsageError, match="got test_split test and folds 5; each says which images are judged"):
+        Extraction(test_split="test", folds=5)
+    with pytest.raises(UsageError, match="holdout is 1.0, expected a share between 0 and 1"):
+        Extraction(holdout=1.0)
+    with pytest.raises(UsageError, match="folds is 1, expected 2 or more"):
+        Extraction(folds=1)
+    with pytest.raises(UsageError, match="digits/train has 1297 images for 2000 folds"):
+        PIXELS(folds=2000)
+
+
+@pytest.fixture
+def sorted_folder(tmp_path):
+    """Five classes of ten images that differ, as folders sort them."""
+    rng = np.random.default_rng(0)
+    for place, name in enumerate("abcde"):
+        (tmp_path / "greys" / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = np.clip(40 * place + rng.integers(0, 60, (8, 8, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "greys" / name / f"{i}.png")
+    return str(tmp_path / "greys")
+
+
+def test_a_split_of_one_class_and_classes_without_images_are_said(sorted_folder, capsys):
+    knn = ["knn", "pixels", "--data", sorted_folder, "--image-size", "8", "--workers", "0", "--k", "3"]
+    assert main([*knn, "--train-split", "train[:80%]", "--test-split", "train[80%:]"]) == 0
+    said = capsys.readouterr().err
+    assert "note: all 10 images of greys/train[80%:] are of class 'e': the number is of it alone" in said
+    assert (
+        "note: no image of greys/train[:80%] is of 1 of them (e), so none of greys/train[80%:] that is can be right"
+        in said
+    )
+    assert main([*knn, "--holdout", "0.2"]) == 0
+    found = capsys.readouterr()
+    assert "note: all" not in found.err and "greys (train, 20 % held out)" in found.out
+    assert main([*knn, "--test-split", "train[:20]", "--train-split", "train[20:]"]) == 0
+    assert "note: of 5 classes greys/train[:20] has no image of 3 of them (c, d, e)" in capsys.readouterr().err
+
+
+def test_a_held_out_part_shows_every_class(sorted_folder):
+    rest, judged = held_out(open_source(sorted_folder, "train"), 0.2, seed=0)
+    assert np.bincount(rest.labels).tolist() == [8] * 5 and np.bincount(judged.labels).tolist() == [2] * 5
+
+
+def test_copies_in_two_folds_are_refused(sorted_folder, tmp_path):
+    first = tmp_path / "greys" / "a" / "0.png"
+    for place in range(4):
+        (tmp_path / "greys" / "a" / f"copy{place}.png").write_bytes(first.read_bytes())
+    knn = partial(ssl_hub.knn, "pixels", sorted_folder, image_size=8, workers=0, folds=5)
+    with pytest.raises(UsageError, match=r"[45] of the 54 images of greys \(train\) are in another fold too: a/"):
+        knn()
+    assert knn(allow_overlap=True)[0].overlap > 0

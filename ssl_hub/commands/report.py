@@ -73,7 +73,8 @@ def _similar(arguments: Namespace) -> None:
     )  # fmt: skip
     width = max(len(neighbour.label or "") for neighbour in found)
     for place, neighbour in enumerate(found, start=1):
-        print(f"{place:3}  {neighbour.similarity:.4f}  {neighbour.label or '':{width}}  {neighbour.id}")
+        same = "  (the same content)" if neighbour.same else ""
+        print(f"{place:3}  {neighbour.similarity:.4f}  {neighbour.label or '':{width}}  {neighbour.id}{same}")
 
 
 def _options(arguments: Namespace) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from torch import nn
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.config import Data
 from ssl_hub.data.decoding import decode, to_rgb
+from ssl_hub.data.duplicates import content_of
+from ssl_hub.data.look import digest
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.dim_images import warn_of_dim_images
@@ -31,12 +33,14 @@ QUERIES_AT_ONCE = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """An image near another one: ``similarity`` is the cosine of their features, ``row`` its place in its split."""
+    """An image near another one: ``similarity`` is the cosine of their features, ``row`` its place in its split, and
+    ``same`` says that it has the same content, so that finding it says nothing of the features."""
 
     id: str
     row: int
     label: str | None
     similarity: float
+    same: bool = False
 
 
 def embed(
@@ -112,13 +116,20 @@ def similar(
     subject = open_model(model)
     values = subject.transform.values
     query = to_rgb(image, values) if isinstance(image, Image.Image) else decode(image, str(image), values)
+    content = None if isinstance(image, Image.Image) else digest((str(image), str(image)))
     source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
     make = partial(features_of, subject, source, batch_size=batch_size, workers=workers)
     bank = make() if index is None else kept(index, subject, source, make)[0]
     asked = features_of(subject, Source("image", "query", [query]), batch_size=1, workers=0)
     similarities, rows = nearest(bank.x, asked.x, k)
     neighbours = [
-        Neighbour(id=source.id(row), row=row, label=class_of(source, row), similarity=similarity)
+        Neighbour(
+            id=source.id(row),
+            row=row,
+            label=class_of(source, row),
+            similarity=similarity,
+            same=content is not None and content_of(source, row) == content,
+        )
         for similarity, row in zip(similarities[0].tolist(), rows[0].tolist(), strict=True)
     ]
     if out is not None:

@@ -193,6 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             ("GET", r"/api/whoami-v2", self._whoami),
             ("POST", r"/api/repos/create", lambda: self._create(json.loads(body))),
             ("POST", r"/api/validate-yaml", lambda: self._validate(json.loads(body)["content"])),
+            ("GET", r"/api/models", lambda: self._list(query)),
             ("GET", r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", self._info),
             ("GET", r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", self._tree),
             ("POST", r"/api/models/([^/]+/[^/]+)/preupload/([^/]+)", lambda *a: self._preupload(*a, json.loads(body))),
@@ -272,6 +273,18 @@ class _Handler(BaseHTTPRequestHandler):
         repo, sha = self._repo(name, revision)
         files = [{"rfilename": path, "size": len(data)} for path, data in repo.commits[sha].items()]
         return {"id": name, "sha": sha, "private": repo.private, "gated": repo.gated, "siblings": files, "tags": []}
+
+    def _list(self, query: dict[str, list[str]]) -> Any:
+        """The models of an owner whose cards carry the tags that are asked for."""
+        known = self._authorised()
+        found = []
+        for name, repo in self.server_hub.repos.items():
+            owned = name.split("/")[0] in query.get("author", [OWNER]) and (known or not repo.private)
+            match = re.match(rb"---\n(.*?)\n---\n", self.server_hub.main(name).get("README.md", b""), re.DOTALL)
+            tags = (yaml.safe_load(match[1]) or {}).get("tags", []) if match else []
+            if owned and set(query.get("filter", [])) <= set(tags):
+                found.append({"id": name, "private": repo.private, "tags": tags})
+        return found
 
     def _tree(self, name: str, revision: str) -> Any:
         repo, sha = self._repo(name, revision)

@@ -158,13 +158,13 @@ def knn(
     extraction = Extraction(**options)
     nearest.check_vote(k, temperature)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    work = _work(subject, extraction, accelerator, show_progress)
+    work = work_on(subject, extraction, accelerator, show_progress)
     sources = sources_of(subject.recipe, data, extraction, accelerator)
-    fold_of, recorder = _checked(subject, sources, extraction, work)
+    fold_of, recorder = checked(subject, sources, extraction, work)
     take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
     vote = partial(nearest.knn, k=k, temperature=temperature, device=work.device)
-    results = _by_features(sources, fold_of, take, vote)
-    results = _marked(recorder.complete(results), subject)
+    results = by_features(sources, fold_of, take, vote)
+    results = marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         work.say(keep_results(subject.folder, results))
     return results
@@ -199,20 +199,20 @@ def linear_probe(
     chosen = get_protocol(protocol, overrides)
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    work = _work(subject, extraction, accelerator, show_progress)
+    work = work_on(subject, extraction, accelerator, show_progress)
     train, test = sources = sources_of(subject.recipe, data, extraction, accelerator)
     check_labels(labels_of(train), labels_of(test))
     check_trainable(labels_of(train))
-    fold_of, recorder = _checked(subject, sources, extraction, work)
+    fold_of, recorder = checked(subject, sources, extraction, work)
     heads: list[ProbeHead] = []
 
-    def by_features(fitted: Features, judged: Features) -> list[Result]:
+    def fit_features(fitted: Features, judged: Features) -> list[Result]:
         assert isinstance(chosen, Cached)
         head, results = linear.linear_probe(fitted, judged, chosen, seed=extraction.seed, work=work)
         heads.append(head)
         return results
 
-    def by_images(fitted: Source, judged: Source) -> list[Result]:
+    def fit_images(fitted: Source, judged: Source) -> list[Result]:
         assert not isinstance(chosen, Cached)
         head, results = train_probe(
             subject.model, fitted, judged, subject.transform, chosen, name=protocol, seed=extraction.seed, work=work
@@ -222,14 +222,14 @@ def linear_probe(
 
     if isinstance(chosen, Cached):
         take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
-        results = _by_features(sources, fold_of, take, by_features)
+        results = by_features(sources, fold_of, take, fit_features)
     elif fold_of is None:
-        results = by_images(train, test)
+        results = fit_images(train, test)
     else:
         results = cross_validated(
-            fold_of, lambda fitted, judged: by_images(train.subset(fitted), train.subset(judged)), split=train.split
+            fold_of, lambda fitted, judged: fit_images(train.subset(fitted), train.subset(judged)), split=train.split
         )
-    results = _marked(recorder.complete(results), subject)
+    results = marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
         work.say(keep_results(subject.folder, results))
@@ -238,7 +238,7 @@ def linear_probe(
     return results
 
 
-def _checked(
+def checked(
     subject: Subject, sources: tuple[Source, Source], extraction: Extraction, work: Work
 ) -> tuple[Rows | None, Recorder]:
     """The fold of each image, where there are folds, once labels are whole and no image is judged that is fitted to."""
@@ -258,7 +258,7 @@ def _checked(
     return fold_of, Recorder(subject.model, fitted, judged, shared, work)
 
 
-def _by_features(
+def by_features(
     sources: tuple[Source, Source],
     fold_of: Rows | None,
     take: Callable[[Source], Features],
@@ -273,12 +273,12 @@ def _by_features(
     )
 
 
-def _marked(results: list[Result], subject: Subject) -> list[Result]:
+def marked(results: list[Result], subject: Subject) -> list[Result]:
     settings = {} if subject.step is None else {"step": subject.step}
     return [replace(r, collapsed=subject.collapsed, settings=r.settings | settings) for r in results]
 
 
-def _work(subject: Subject, extraction: Extraction, accelerator: Accelerator | None, show_progress: bool) -> Work:
+def work_on(subject: Subject, extraction: Extraction, accelerator: Accelerator | None, show_progress: bool) -> Work:
     """How the evaluation is carried out, with the model on its device."""
     if subject.folder is not None:
         check_results(subject.folder)

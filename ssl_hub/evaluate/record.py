@@ -43,7 +43,7 @@ class Recorder:
     ) -> None:
         self._began = time.monotonic() if began is None else began
         self._device, self._processes = work.device, work.world
-        self._facts: dict[str, Any] = {
+        self.facts: dict[str, Any] = {
             "overlap": shared.images,
             "published": shared.images > 0 and is_published(fitted, judged),
             "data": {"fitted": fingerprint(fitted)[:HASH], "judged": fingerprint(judged)[:HASH]},
@@ -57,7 +57,7 @@ class Recorder:
             "processes": self._processes,
             "seconds": round(time.monotonic() - self._began, 1),
         }
-        return [replace(result, ran_on=ran_on, **self._facts) for result in results]
+        return [replace(result, ran_on=ran_on, **self.facts) for result in results]
 
 
 def device_name(device: torch.device) -> str:

@@ -17,7 +17,7 @@ from ssl_hub.evaluate.measurement import DEFAULT, LINEAR, protocol_of
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import add_classifier
 from ssl_hub.model.results import RESULTS_FILE, Result, append_results, read_results
-from ssl_hub.model.standing import bases, is_part, objection
+from ssl_hub.model.standing import bases, is_part, objection, standing
 
 
 def keep_results(folder: Path, results: Sequence[Result]) -> str:
@@ -75,7 +75,7 @@ def _named(folder: Path, head: ProbeHead) -> str:
     about = {name: value for name, value in head.settings.items() if name not in ("protocol", "seed")}
     found = [
         f"{result.value:.1f} % on {result.split}"
-        for result in read_results(folder)
+        for result in standing(read_results(folder)).counted
         if result.metric == "top1" and result.dataset == head.dataset and result.settings == about
     ]
     size = head.settings.get("train_size")

@@ -16,13 +16,19 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.model.standing import is_part
 
-ALLOW = "--allow-overlap (allow_overlap=True)"
+ALLOW = ". --allow-overlap (allow_overlap=True) measures all the same, and the number counts nowhere"
 
 
 def refuse_overlap(
-    fitted: Source, judged: Source, *, allow: bool = False, accelerator: Accelerator | None = None
+    fitted: Source,
+    judged: Source,
+    *,
+    allow: bool = False,
+    accelerator: Accelerator | None = None,
+    way_out: str = ALLOW,
 ) -> Overlap:
     """What the two splits share; UsageError where that is anything, unless ``allow``. Collective: one process looks.
+    ``way_out`` ends the error.
 
     Two whole splits as their publisher made them, of a dataset of the Hub or a built-in one, may share what they share:
     that is part of the benchmark, and everybody's numbers have it.
@@ -34,13 +40,18 @@ def refuse_overlap(
     more = ", ..." if found.images > len(found.examples) else ""
     raise UsageError(
         f"{found.images:,} of the {found.of:,} images of {judged.name} ({judged.split}) are in {fitted.name} "
-        f"({fitted.split}) too, which is fitted to: {shown}{more}; choose splits that share none, or --holdout 0.2. "
-        f"{ALLOW} measures all the same, and the number counts nowhere"
+        f"({fitted.split}) too, which is fitted to: {shown}{more}; choose splits that share none, "
+        f"take copies out (`ssl-hub duplicates`), or --holdout 0.2{way_out}"
     )
 
 
 def refuse_overlap_of_folds(
-    source: Source, fold_of: np.ndarray, *, allow: bool = False, accelerator: Accelerator | None = None
+    source: Source,
+    fold_of: np.ndarray,
+    *,
+    allow: bool = False,
+    accelerator: Accelerator | None = None,
+    way_out: str = ALLOW,
 ) -> Overlap:
     """The same of images that are in a split twice, in two of its folds."""
     found = _by_first(accelerator, lambda: overlap_of_parts(source, fold_of))
@@ -49,7 +60,7 @@ def refuse_overlap_of_folds(
     shown = "; ".join(f"{own} is {its}" for own, its in found.examples)
     raise UsageError(
         f"{found.images:,} of the {found.of:,} images of {source.name} ({source.split}) are in another fold too: "
-        f"{shown}; take copies out (`ssl-hub duplicates`). {ALLOW} measures all the same, and the number counts nowhere"
+        f"{shown}; take copies out (`ssl-hub duplicates`){way_out}"
     )
 
 

@@ -87,8 +87,37 @@ class Result:
         object.__setattr__(self, "value", float(value))
         object.__setattr__(self, "settings", plain(dict(self.settings), f"settings of {where}"))
         object.__setattr__(self, "seed", plain(self.seed, f"seed of {where}"))
+        self._check_record(where)
         if self.interval is not None:  # a list where it comes from JSON
             object.__setattr__(self, "interval", (float(self.interval[0]), float(self.interval[1])))
+
+    def _check_record(self, where: str) -> None:
+        """Raise UsageError where what stands beside the number is not what it is to be, as in a damaged file."""
+        of_classes: list[Any] = list(self.per_class.values()) if _is_object(self.per_class) else [None]
+        counts = [[self.images, self.overlap], *of_classes]
+        fitting = (
+            all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in counts)
+            and all(count is None or type(count) is int for pair in counts for count in pair)
+            and (self.interval is None or _are_numbers(self.interval))
+            and all(map(_is_object, (self.data, self.ran_on)))
+            and all(isinstance(word, str) for word in (*self.data.values(), self.backbone or ""))
+        )
+        if not fitting:
+            raise UsageError(
+                f"{where} has no record: images and overlap are numbers of images, interval two numbers, per_class two"
+                " numbers of images for each class, data and ran_on objects"
+            )
+        plain(self.ran_on, f"ran_on of {where}")
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether these are the two ends of an interval."""
+    is_pair = isinstance(value, (list, tuple)) and len(value) == 2
+    return is_pair and all(isinstance(end, (int, float)) and 0 <= end <= 100 for end in value)
 
 
 def append_results(folder: Path, results: Sequence[Result]) -> None:

@@ -104,7 +104,9 @@ def pooled(runs: Sequence[Run], metric: str, terms: Terms) -> Pool:
     pairs, repeated = _one_a_seed(by_measurement.pop(chosen))
     for measurement, others_pairs in by_measurement.items():
         why = f"another measurement: {'; '.join(differences(chosen, measurement))}"
-        not_used += [NotUsed(run, result, why) for result, run in others_pairs]
+        # A run that is in the cell has other protocols' numbers as it has kNN's: no word of them.
+        in_cell = {id(run) for _, run in pairs}
+        not_used += [NotUsed(run, result, why) for result, run in others_pairs if id(run) not in in_cell]
     return Pool(_sample(pairs), chosen, [run for _, run in pairs], [r for r, _ in pairs], not_used + repeated)
 
 

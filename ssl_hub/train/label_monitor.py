@@ -58,7 +58,7 @@ class LabelMonitor:
         same_data(accelerator, source)
         assert source.labels is not None
         fold_of = stratified_folds(np.unique(source.labels, return_inverse=True)[1], FOLDS, SEED)
-        refuse_overlap_of_folds(source, fold_of, allow=False, accelerator=accelerator)
+        refuse_overlap_of_folds(source, fold_of, accelerator=accelerator, way_out="")
         self._source = decoded(source)
         self._recipe = recipe
         self.name = f"{len(source)} labelled images of {source.name} ({source.split}), {FOLDS} folds"

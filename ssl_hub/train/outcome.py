@@ -85,7 +85,7 @@ class KNNMonitor:
         if recipe.runtime.knn_every_epochs > 0:
             bank, queries = thinned(train, BANK), thinned(test, QUERIES)
             try:
-                refuse_overlap(bank, queries)
+                refuse_overlap(bank, queries, way_out="")
             except UsageError as error:
                 self.unmeasurable = str(error)
                 return
@@ -139,7 +139,7 @@ def _probed(
     collapsed: bool,
 ) -> list[Result]:
     same_buffers(backbone, accelerator)
-    shared = refuse_overlap(*pair, accelerator=accelerator)
+    shared = refuse_overlap(*pair, accelerator=accelerator, way_out="")
     transform, workers = transform_for(recipe), recipe.runtime.workers
     recorder = Recorder(backbone, *pair, shared, Work(device=accelerator.device, accelerator=accelerator))
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)

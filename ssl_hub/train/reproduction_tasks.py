@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from ssl_hub.config import Scalar
+from ssl_hub.evaluate.measurement import protocol_of
 from ssl_hub.model.files import HASHES, RECIPE
 from ssl_hub.model.results import read_results
+from ssl_hub.model.standing import is_part, standing
 from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.train import grid
 from ssl_hub.train.plan import Plan
@@ -75,7 +77,9 @@ def _trained(run: Path) -> bool:
 
 
 def _probed(folder: Path, protocol: str) -> bool:
-    return any(result.protocol == protocol for result in read_results(folder))
+    """Whether that very protocol has measured a whole split that was not fitted to."""
+    counted = standing(read_results(folder)).counted
+    return any(protocol_of(r.protocol, r.settings) == protocol and not is_part(r.split) for r in counted)
 
 
 def _assignments(overrides: dict[str, Scalar]) -> list[str]:

@@ -77,6 +77,8 @@ def test_the_classifier_is_the_heads(released):
 def test_what_became_of_the_head_is_said_with_its_accuracy(tmp_path):
     settings = {"train_size": 1297, "strength": 0.1}
     common = {"metric": "top1", "dataset": "digits", "split": "test"}
+    part = common | {"split": "test[:50]"}
+    keep_results(tmp_path, [Result(value=90.0, protocol="linear-cached", settings=settings, **part)])
     said = keep_results(tmp_path, [Result(value=57.8, protocol="linear-cached", settings=settings, **common)])
     assert said == f"recorded in {tmp_path / 'results.json'}"
     assert keep_head(tmp_path, head(strength=0.1), classifier=False) == (

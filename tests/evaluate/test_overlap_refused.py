@@ -22,7 +22,7 @@ from ssl_hub.zoo import get_recipe
 SLICED = ["--train-split", "train", "--test-split", "train[::5]", "--workers", "0"]
 REFUSED = (
     r"260 of the 260 images of digits \(train\[::5\]\) are in digits \(train\) too, which is fitted to: 0; 5, \.\.\.; "
-    r"choose splits that share none, or --holdout 0\.2\. --allow-overlap"
+    r"choose splits that share none, take copies out \(`ssl-hub duplicates`\), or --holdout 0\.2\. --allow-overlap"
 )
 
 

@@ -71,6 +71,24 @@ def test_a_path_of_somebodys_disk_is_not_published(run):
     assert "/home/ann" not in text and "photos" in text
 
 
+def test_a_part_of_a_split_is_no_number_of_the_card_and_the_reason_is_given(run):
+    (run / "results.json").unlink()
+    about = {"metric": "top1", "dataset": "digits", "protocol": "linear-cached"}
+    whole = Result(**about, value=64.25, split="validation", images=500, interval=(60.0, 68.3))
+    trained = Result(**about, value=99.75, split="train")
+    append_results(run, [Result(**about, value=90.5, split="validation[:100]"), whole, trained])
+    text = card.release_card(run)
+    assert [r.metric_value for r in ModelCard(text).data.eval_results] == [64.25]
+    assert "64.25 (60.00 to 68.30)" in text and "90.5" not in text and "99.75" not in text
+    said = "on a part of a split (validation\\[:100\\]), where all of validation was measured"
+    assert f"- linear probe, cached, digits, top1: {said}" in text
+    assert "- linear probe, cached, digits, top1: measured on the training split (train)" in text
+    # A part alone is a number, under its own name.
+    (run / "results.json").unlink()
+    append_results(run, [Result(**about, value=90.5, split="validation[:100]")])
+    assert [r.metric_value for r in ModelCard(card.release_card(run)).data.eval_results] == [90.5]
+
+
 def test_what_float32_adds_to_a_number_is_not_shown(run):
     settings = {"holdout_top1": 64.5999984741211}
     append_results(

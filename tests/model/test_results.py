@@ -64,6 +64,18 @@ def test_round_trip_keeps_every_field_and_the_order(tmp_path):
     assert set(records[0].versions) == {"ssl_hub", "torch", "timm"} and records[0].date.endswith("+00:00")
 
 
+def test_what_came_later_makes_the_round_trip_and_older_files_lack_it(tmp_path):
+    about = {"images": 500, "interval": (86.0, 93.0), "overlap": 0, "data": {"judged": "a"}, "backbone": "b"}
+    whole = result(**about, per_class={"cat": [9, 10], "dog": [0, 0]}, ran_on={"device": "cpu", "seconds": 1.5})
+    append_results(tmp_path, [whole])
+    assert read_results(tmp_path) == [whole]
+    assert '"cat": [9, 10],' in (tmp_path / "results.json").read_text()
+    older = {k: v for k, v in asdict(result()).items() if k not in {*about, "per_class", "ran_on", "published"}}
+    (tmp_path / "results.json").write_text(json.dumps([older]))
+    (read,) = read_results(tmp_path)
+    assert (read.value, read.images, read.interval, read.per_class, read.overlap) == (90.0, None, None, {}, None)
+
+
 def test_no_file_means_no_results(tmp_path):
     assert read_results(tmp_path) == []
 

@@ -4,6 +4,7 @@ import html
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.report.facts import modifications, published
 from ssl_hub.report.html import Missing
+from ssl_hub.report.measured import side_by_side
 from ssl_hub.report.page import SECTIONS, write_report
-from ssl_hub.report.record import read_record
+from ssl_hub.report.record import read_record, read_records
 from ssl_hub.zoo import get_recipe
 
 
@@ -176,6 +178,50 @@ def test_published_numbers_stand_beside_runs_of_the_same_settings_alone(run):
     assert modifications(read_record(run, "run")) == "data.name uoft-cs/cifar10 → digits"
     released(run, "directpred-r18-cifar10-100ep", **{"data.name": "/disk/cifar10"})
     assert modifications(read_record(run, "run")) == ""
+
+
+LABELS = {"train_split": "train", "train_size": 1297, "layer": "backbone"}
+
+
+def probed(run, value, **changes):
+    """The run with that linear probe alone."""
+    about = {"metric": "top1", "dataset": "digits", "split": "validation", "protocol": "linear-cached"}
+    append_results(run, [Result(value=value, **(about | {"settings": LABELS} | changes))])
+
+
+def test_the_headline_is_of_the_whole_split_and_what_is_left_out_is_said(run, tmp_path):
+    (run / "results.json").unlink()
+    probed(run, 64.0)
+    probed(run, 90.0, split="validation[:100]")
+    probed(run, 99.0, split="train")
+    found = sections(write_report([run], tmp_path / "r.html"))["results"]
+    assert "<strong>64.0<small> %</small></strong>" in found
+    assert "Left out: 90.00 %, linear-cached: on a part of a split (validation[:100]), where all of validation" in found
+    assert "Left out: 99.00 %, linear-cached: measured on the training split (train)." in found
+    assert "Left out because" in found
+
+
+def test_runs_side_by_side_show_the_same_measurement(run, tmp_path):
+    other, third = (Path(shutil.copytree(run, tmp_path / name)) for name in ("other", "third"))
+    for folder in (run, other, third):
+        (folder / "results.json").unlink()
+    probed(run, 61.0)
+    probed(run, 70.0, protocol="linear-simsiam")
+    probed(other, 72.0, protocol="linear-simsiam")
+    probed(third, 73.0, protocol="linear-simsiam")
+    records = read_records([run, other, third])
+    shown, aside = side_by_side(records, "linear")
+    assert [result.value for result in shown] == [70.0, 72.0, 73.0] and aside == []
+    (third / "results.json").unlink()
+    probed(third, 95.0, split="validation[:50]", protocol="linear-simsiam")
+    shown, aside = side_by_side(read_records([run, other, third]), "linear")
+    assert [result and result.value for result in shown] == [61.0, None, None]
+    assert aside == [
+        "72.00 % of other, linear-simsiam: not comparable (protocol linear-simsiam and linear-cached)",
+        "95.00 % of third, linear-simsiam: not comparable (protocol linear-simsiam and linear-cached; split "
+        "validation[:50] and validation)",
+    ]
+    assert "Left out: 72.00 % of other" in sections(write_report([run, other, third], tmp_path / "r.html"))["results"]
 
 
 def test_a_hundred_epochs_fit_in_five_megabytes(run, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.data.sources import open_source
+from ssl_hub.errors import UsageError
 from tests.data.encoded import write_tar
 from tests.data.microscopy import microscopy, tiff
 
@@ -44,8 +45,25 @@ def test_the_range_goes_with_the_release(tmp_path: Path, capsys: pytest.CaptureF
     source = open_source(str(tmp_path / "cells"), "train", value_range="12")
     assert torch.equal(transform(Image.open(file)), transform(source.image(0)))
     assert transform(Image.open(file)).max() > 0
-    rows = ssl_hub.knn(run, k=3)
-    assert rows[0].dataset == "cells"
+    copy = "control/well 1/copy of 0.tif is control/well 0/field_000"
+    with pytest.raises(
+        UsageError, match=rf"1 of the 9 images of cells \(test\) are in cells \(train\) too, .*: {copy}"
+    ):
+        ssl_hub.knn(run, k=3)
+    rows = ssl_hub.knn(run, k=3, allow_overlap=True)
+    assert (rows[0].dataset, rows[0].overlap) == ("cells", 1)
+
+
+def test_images_in_both_splits_are_said_before_training_and_measured_by_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = {"data.range": "12", "runtime.knn_every_epochs": 1}
+    run = trained(microscope(tmp_path / "cells"), tmp_path / "run", **measured)
+    said = capsys.readouterr()
+    shared = "1 of the 9 images of cells (test) are in cells (train) too"
+    assert f"warning: accuracy will not be measured: {shared}" in said.err
+    assert f"not probed: {shared}" in said.out + said.err and "allow-overlap" not in said.out + said.err
+    assert not (run / "results.json").exists() and not (run / "heads").exists()
 
 
 def test_a_stream_is_read_in_the_range_too(tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def test_a_cell_is_trained_probed_and_reported_and_not_again(tmp_path, capsys):
     assert main(["reproduce", "digits", "--out", str(tmp_path)]) == 0
     printed, said = capsys.readouterr()
     assert f"in {tmp_path}" in said
-    assert f"| DirectPred | 60 epochs | top1 | 90.00 ± 0.50 | {entry.measured} |  | 1: " in printed
+    shown = f"{entry.measured} | {entry.measured.interval_text}"
+    assert f"| DirectPred | 60 epochs | top1 | 90.00 ± 0.50 | {shown} |  | 1: " in printed
     assert "much smaller than the paper's" in printed
     assert digests(tmp_path) == before
 

@@ -34,6 +34,7 @@ class Overlap:
     images: int
     of: int
     examples: tuple[tuple[str, str], ...] = ()
+    places: tuple[int, ...] = ()  # of the images among those that are judged, ascending
 
 
 def overlap(fitted: Source, judged: Source) -> Overlap:
@@ -48,7 +49,7 @@ def overlap(fitted: Source, judged: Source) -> Overlap:
         first = next(place for which, place in group if which == 0)
         found.update({int(rest[place]): first for which, place in group if which == 1})
     examples = [(fitted.id(found[place]), judged.id(place)) for place in sorted(found)[:SHOWN]]
-    return Overlap(len(found), len(judged), tuple(examples))
+    return Overlap(len(found), len(judged), tuple(examples), tuple(sorted(found)))
 
 
 def overlap_of_parts(source: Source, part_of: NDArray[np.int64]) -> Overlap:
@@ -61,7 +62,7 @@ def overlap_of_parts(source: Source, part_of: NDArray[np.int64]) -> Overlap:
             if other is not None:
                 shared[place] = other
     examples = [(source.id(shared[place]), source.id(place)) for place in sorted(shared)[: 2 * SHOWN : 2]]
-    return Overlap(len(shared), len(source), tuple(examples))
+    return Overlap(len(shared), len(source), tuple(examples), tuple(sorted(shared)))
 
 
 def _alike(sources: Sequence[Source], *, between: bool) -> list[list[Place]]:

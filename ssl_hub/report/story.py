@@ -6,7 +6,10 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ssl_hub.data.images import Source
+from ssl_hub.data.overlap import overlap
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split
 from ssl_hub.evaluate.features import Features
@@ -64,6 +67,9 @@ class Story:
         except UsageError:
             queries = bank
         seen, asked = thinned(bank, BANK), thinned(queries, QUERIES)
+        if queries is not bank:  # what is in both would be its own nearest neighbour
+            others = np.setdiff1d(np.arange(len(asked)), overlap(seen, asked).places)
+            queries, asked = (queries, asked.subset(others)) if len(others) else (bank, thinned(bank, QUERIES))
         if own is not None:
             seen, asked = readable(seen, own), readable(asked, own)
         return Evidence(

@@ -84,6 +84,7 @@ def test_the_same_content_in_another_kind_of_storage(folder, table):
 
 def test_examples_name_both_files(folder):
     found = overlap(*opened(folder, "train", "test"))
+    assert found.places == (0, 4)
     assert found.examples == (("class 1/003.png", "class 0/000.png"), ("class 1/017.png", "class 1/003.png"))
 
 

@@ -219,13 +219,15 @@ class Source:
         every: Sequence[str] | None = None if paths is None else paths()
         return every if every is None or self._positions is None else [every[i] for i in self._positions.tolist()]
 
-    def origins(self) -> list[Hashable]:
+    def origins(self) -> Iterator[Hashable]:
         """What names each image whatever is opened: two images of one name are one, and None names nothing. Two of
         different names may have the same content."""
         images = self._images
-        made = images.origins() if isinstance(images, Stored) else (None for _ in range(len(images)))
+        made = images.origins() if isinstance(images, Stored) else iter([None] * len(images))
+        if self._positions is None:
+            return made
         every = list(made)
-        return every if self._positions is None else [every[position] for position in self._positions.tolist()]
+        return (every[position] for position in self._positions.tolist())
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each image as it is stored, int64 ``[N]``, not read for it; 0 of pixels, -1 of what is missing."""

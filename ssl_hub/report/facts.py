@@ -102,6 +102,11 @@ def _tile(title: str, value: str, unit: str, below: str, *, tone: str | None = N
     return element("div", element("span", title), figure, element("em", below), class_="tile")
 
 
+def _with_interval(result: Result) -> str:
+    low, high = result.interval or (0.0, 0.0)
+    return f"{result.value:.1f}" + ("" if result.interval is None else f" ({low:.1f} to {high:.1f})")
+
+
 def _comparison(story: Story) -> Markup:
     head: list[Child] = [
         "Run",
@@ -127,8 +132,8 @@ def _comparison(story: Story) -> Markup:
                 together(swatch(place), record.name),
                 None if record.recipe is None else record.recipe.name,
                 element("span", state, class_=None if health is None else TONES[health.state]),
-                None if linear is None else f"{linear.value:.1f}",
-                None if nearest is None else f"{nearest.value:.1f}",
+                None if linear is None else _with_interval(linear),
+                None if nearest is None else _with_interval(nearest),
                 f"{monitored[-1]:.1f}" if monitored else None,
                 number(finite(last.get("effective_rank")), 3),
                 f"{100 * spread / healthy:.0f}" if spread is not None and healthy else None,

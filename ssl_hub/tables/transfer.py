@@ -27,7 +27,7 @@ from ssl_hub.evaluate.keeping import keep_results
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import accuracy
-from ssl_hub.evaluate.model import Subject, by_features, checked, marked, open_model, work_on
+from ssl_hub.evaluate.model import PIXELS, TIMM, Subject, by_features, checked, marked, open_model, work_on
 from ssl_hub.evaluate.protocols import CACHED, Cached
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
@@ -139,7 +139,8 @@ def transfer(
     found: dict[str, dict[str, Sequence[Result]]] = {}
     missing: dict[tuple[str, str], str] = {}
     for model in dict.fromkeys(map(str, models)):
-        subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
+        size = extraction.image_size if model == PIXELS or model.startswith(TIMM) else None  # a release has its own
+        subject = open_model(model, image_size=size, seed=extraction.seed)
         job = _Job(subject, folder / _slug(model), extraction, protocol, k, temperature, show_progress)
         for name in dict.fromkeys(data):
             if show_progress:

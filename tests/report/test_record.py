@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.report.record import read_record, read_records
@@ -89,6 +90,15 @@ def test_a_quick_probe_is_not_what_stands_for_a_run(run):
     assert (record.result("linear"), record.result("knn")) == usual
     append_results(run, [Result(value=70.0, protocol="linear-cached", settings=labels, **common)])
     assert read_record(run, "run").result("linear").value == 70.0  # of the default, the newest
+
+
+def test_a_probe_by_name_is_of_the_weights_that_the_run_ended_with(run):
+    at_its_end = read_record(run, "run").results
+    ssl_hub.knn(run, k=7, workers=0)
+    results = read_record(run, "run").results
+    assert len(results) > len(at_its_end)
+    assert len({r.backbone for r in results}) == len({str(r.data) for r in results}) == 1
+    assert all(r.interval and r.images == 500 and r.overlap == 0 for r in results)
 
 
 def test_watching_starts_without_torch():

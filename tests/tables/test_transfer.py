@@ -57,7 +57,7 @@ def taken(monkeypatch):
 
 
 def test_the_table_has_what_probe_and_knn_give_and_goes_on_where_it_stood(released, greys, tmp_path, taken):
-    told = {"out": tmp_path / "transfer", "overrides": QUICK, "workers": 0}
+    told = {"out": tmp_path / "transfer", "overrides": QUICK, "workers": 0, "image_size": 32}  # of no release
     found = transfer(["mine"], ["digits"], **told)
     assert taken == ["digits/train", "digits/test"]  # for both classifiers
     probe, knn = (found.top1(kind, "mine", "digits") for kind in ("linear", "knn"))

@@ -16,7 +16,8 @@ from ssl_hub import UsageError, pretrain
 from ssl_hub.cli import main
 from ssl_hub.codec import from_dict, to_dict
 from ssl_hub.config import Part, Recipe
-from ssl_hub.evaluate.model import EXTRACTION, Extraction, knn, linear_probe
+from ssl_hub.evaluate.extraction import EXTRACTION, Extraction
+from ssl_hub.evaluate.model import knn, linear_probe
 from ssl_hub.evaluate.protocols import TRAINED, Trained, get_protocol
 from ssl_hub.limits import FREE, RECIPE
 from ssl_hub.train.classifier import LIMITS, Finetuning

@@ -15,7 +15,7 @@ from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.evaluate.dim_images import warn_of_dim_images
 from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import Labels, check_labels, labels_of
-from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, or_none
+from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, number, or_none, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,18 +46,10 @@ class Extraction:
 
     def __post_init__(self) -> None:
         check(self, EXTRACTION)
-        asked = {
-            "test_split": self.test_split,
-            "holdout": self.holdout,
-            "folds": self.folds,
-        }
+        asked = {"test_split": self.test_split, "holdout": self.holdout, "folds": self.folds}
         given = [f"{name} {value}" for name, value in asked.items() if value is not None]
         if len(given) > 1:
             raise UsageError(f"got {' and '.join(given)}; each says which images are judged, so give one of them")
-        if self.holdout is not None and not 0 < self.holdout < 1:
-            raise UsageError(f"holdout is {self.holdout}, expected a share between 0 and 1, for example 0.2")
-        if self.folds is not None and self.folds < 2:
-            raise UsageError(f"folds is {self.folds}, expected 2 or more, for example 5")
 
 
 EXTRACTION = {
@@ -66,6 +58,8 @@ EXTRACTION = {
     "batch_size": COUNT,
     "workers": ZERO_OR_MORE,
     "seed": SEED,
+    "holdout": or_none(number(0.001, 0.999, fix="0.2 is usual")),
+    "folds": or_none(whole(2, fix="5 is usual")),
 }
 
 

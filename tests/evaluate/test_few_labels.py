@@ -102,9 +102,9 @@ def test_a_held_out_part_is_judged_by_the_rest(features):
 def test_only_one_thing_says_what_is_judged():
     with pytest.raises(UsageError, match="got test_split test and folds 5; each says which images are judged"):
         Extraction(test_split="test", folds=5)
-    with pytest.raises(UsageError, match="holdout is 1.0, expected a share between 0 and 1"):
+    with pytest.raises(UsageError, match="holdout is 1.0, expected a number from 0.001 to 0.999, or none"):
         Extraction(holdout=1.0)
-    with pytest.raises(UsageError, match="folds is 1, expected 2 or more"):
+    with pytest.raises(UsageError, match="folds is 1, expected a whole number of at least 2, or none; 5 is usual"):
         Extraction(folds=1)
     with pytest.raises(UsageError, match="digits/train has 1297 images for 2000 folds"):
         PIXELS(folds=2000)

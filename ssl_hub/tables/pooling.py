@@ -79,8 +79,8 @@ def pooled(runs: Sequence[Run], metric: str, terms: Terms) -> Pool:
     """A linear-probe number over the seeds of like runs.
 
     All results behind it are one measurement: of the protocol that the terms want before others, of an unchanged
-    protocol before a changed one, then the one that most runs have. Of two runs with one seed, and of two results of
-    one run, the newest counts; the same weights count once.
+    protocol before a changed one, then the one that most runs have, and the newest of equals. Of two runs with one
+    seed, and of two results of one run, the newest counts; the same weights count once.
     """
     fitting: list[tuple[Result, Run]] = []
     not_used: list[NotUsed] = []
@@ -96,9 +96,9 @@ def pooled(runs: Sequence[Run], metric: str, terms: Terms) -> Pool:
         return Pool(None, None, [], [], not_used)
     order = {LINEAR + name: -place for place, name in enumerate(PROTOCOLS.names())}
 
-    def rank(m: Measurement) -> tuple[bool, bool, int, int]:
-        runs_with = len({id(run) for _, run in by_measurement[m]})
-        return m.protocol == terms.protocol, m.protocol in order, runs_with, order.get(m.protocol, -len(order))
+    def rank(m: Measurement) -> tuple[bool, bool, int, int, str]:
+        runs_with, last = len({id(run) for _, run in by_measurement[m]}), max(r.date for r, _ in by_measurement[m])
+        return m.protocol == terms.protocol, m.protocol in order, runs_with, order.get(m.protocol, -len(order)), last
 
     chosen = max(by_measurement, key=rank)
     pairs, repeated = _one_a_seed(by_measurement.pop(chosen))

@@ -123,3 +123,18 @@ def test_no_claim_is_decided_by_numbers_that_measure_different_things(made):
     )
     assert judged["eps=0.1 does better than eps=0.5 (rho=0.3)"][0] == "holds"
     assert judged["eps=0.1 does better than eps=0.01 (rho=0.3)"][0] == "not measured"
+
+
+def test_the_names_of_folders_decide_nothing(tmp_path):
+    """Of two changed protocols, which stand for the cell alike, the newer is shown and the other listed."""
+    for name, epochs, date in (("a", 2, "2021-01-01"), ("z", 3, "2020-01-01")):
+        result = replace(probe(70.0 + epochs, settings={"epochs": epochs}), date=f"{date}T00:00:00+00:00")
+        make_run(tmp_path, name, result, seed=epochs)
+    first = report("rho-eps", [tmp_path])
+    for old, new in (("a", "m"), ("z", "b")):
+        (tmp_path / old).rename(tmp_path / new)
+    again = report("rho-eps", [tmp_path])
+    for made, shown, listed in ((first, "a", "z"), (again, "m", "b")):
+        (entry,) = [entry for entry in made.entries if entry.runs]
+        assert (entry.runs, entry.measured.mean) == ((shown,), 72.0)
+        assert [line.split()[0] for line in made.not_counted] == [listed]

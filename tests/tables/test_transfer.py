@@ -18,7 +18,7 @@ from ssl_hub.tables import transfer as module
 from ssl_hub.tables.transfer import mean_per_class, transfer
 from ssl_hub.zoo import get_recipe
 
-QUICK = {"strengths": (1.0, 0.1), "max_iter": 20}
+QUICK = {"strengths": (1.0,), "max_iter": 10}
 
 
 @pytest.fixture

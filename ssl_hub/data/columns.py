@@ -63,8 +63,9 @@ class Column:
         return [path or "" for structs in self._cells() for path in structs.field("path").to_pylist()]
 
     def _cells(self) -> Iterator[Any]:
+        """The rows in order, as arrays of structs; in chunks as they lie, for joining them would copy the images."""
         tables = self.rows.with_format("arrow").iter(batch_size=1024)
-        return (table.column(self.column).combine_chunks() for table in tables)
+        return (chunk for table in tables for chunk in table.column(self.column).chunks)
 
 
 def _sizes(structs: Any) -> list[int]:

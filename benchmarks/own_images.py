@@ -34,7 +34,7 @@ HELD_OUT = {
 }
 FROM_RANDOM = {"backbone.bn_statistics": "batch", "train.freeze_backbone_epochs": 0, "optim.lr": 0.1}
 FINETUNING = {"epochs": 15, "batch_size": 32, "holdout": 0.2}
-LEARNING_RATES = (0.1, 0.8)  # at a batch of 256, so an eighth of it
+LEARNING_RATES = (0.02, 0.2)  # at a batch of 256, so an eighth of it
 
 Row = dict[str, float]
 

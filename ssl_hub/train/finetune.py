@@ -38,7 +38,7 @@ from ssl_hub.hub import store
 from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.release import read_facts, write_recipe
 from ssl_hub.model.results import Result, append_results, installed_versions, read_results
-from ssl_hub.model.stages import with_classifier
+from ssl_hub.model.stages import start_small, with_classifier
 from ssl_hub.stopping import interruptible
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
@@ -288,6 +288,7 @@ def _prepared(
     torch.manual_seed(settings.seed)  # the same new classifier on every process
     assert train.classes is not None
     network, classifier = with_classifier(subject.model, len(train.classes))
+    start_small(network)
     freeze_idle(network, subject.transform.size)
     assert train.labels is not None
     trainer = ClassifierTrainer(

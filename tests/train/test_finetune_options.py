@@ -15,7 +15,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
-from ssl_hub.model.stages import with_classifier
+from ssl_hub.model.stages import start_small, with_classifier
 from ssl_hub.stopping import Interrupted
 from ssl_hub.train import finetune_epochs
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning, balanced_weights
@@ -59,6 +59,20 @@ def test_frozen_statistics_stay_while_scale_and_shift_train():
     statistics = [name for name in before if name.endswith(("running_mean", "running_var", "num_batches_tracked"))]
     assert statistics and all(torch.equal(before[name], after[name]) for name in statistics)
     assert not any(torch.equal(before[name], after[name]) for name in ("conv1.weight", "bn1.weight", "fc.weight"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet10_tiny", "tf_efficientnet_lite0", "mobilenetv3_small_050", "test_vit", "test_convnext", "test_nfnet"],
+)
+def test_a_new_classifier_starts_undecided_whatever_the_architecture(name):
+    """Where its first scores are large, so are the first gradients, and they undo what was pre-trained."""
+    torch.manual_seed(0)
+    network, _ = with_classifier(backbones.create(name, image_size=64), 10)
+    start_small(network)
+    scores = network.eval()(torch.randn(16, 3, 64, 64))
+    assert network.get_classifier().weight.std() < 0.011
+    assert functional.cross_entropy(scores, torch.arange(16) % 10) < 2.5  # log 10 is 2.3
 
 
 def test_frozen_statistics_are_refused_where_there_are_none():

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ssl_hub.tables.claims import Sample
+from ssl_hub.tables.rendering import escaped
 
 Point = tuple[str, ...]
 
@@ -61,7 +62,7 @@ class Grid:
         found = self.values[title]
         if len(self.axes) == 2:
             (row, rows), (column, columns) = self.axes.items()
-            head = [f"{row} \\ {column}", *columns]
+            head = [f"{row} / {column}", *columns]
             return [head, *([r, *(_shown(found.get((r, c))) for c in columns)] for r in rows)]
         return [[*self.axes, title], *([*point, _shown(sample)] for point, sample in found.items())]
 
@@ -71,7 +72,7 @@ class Grid:
 
     def _tabular(self, title: str) -> str:
         head, *rows = self._rows(title)
-        lines = [" & ".join(_escaped(cell) for cell in line) + r" \\" for line in (head, *rows)]
+        lines = [" & ".join(escaped(cell) for cell in line) + r" \\" for line in (head, *rows)]
         begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}"
         body = [r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
         return "\n".join([f"% {title}", begin, *body])
@@ -86,9 +87,3 @@ def _shown(sample: Sample | None) -> str:
 
 def _mean(sample: Sample | None) -> float:
     return float("nan") if sample is None else sample.mean
-
-
-def _escaped(text: str) -> str:
-    for character, meant in (("\\", r"\textbackslash "), ("_", r"\_"), ("%", r"\%"), ("±", r"$\pm$"), ("&", r"\&")):
-        text = text.replace(character, meant)
-    return text

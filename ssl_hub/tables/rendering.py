@@ -99,8 +99,8 @@ def latex(report: Report) -> str:
     parts = [f"% {report.table.title}"]
     for header, rows in (_grid(report), (COLUMNS, _rows(report))):
         lines = [rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\toprule"]
-        lines += [" & ".join(map(_escaped, header)) + r" \\", r"\midrule"]
-        lines += [" & ".join(map(_escaped, row)) + r" \\" for row in rows]
+        lines += [" & ".join(map(escaped, header)) + r" \\", r"\midrule"]
+        lines += [" & ".join(map(escaped, row)) + r" \\" for row in rows]
         parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
     return "\n\n".join(parts) + "\n"
 
@@ -200,7 +200,7 @@ def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join(f"| {' | '.join(text.replace('|', '/') for text in line)} |" for line in lines)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     for character in "&%_#$":
         text = text.replace(character, f"\\{character}")
     return text.replace("±", r"$\pm$")

@@ -12,7 +12,7 @@ TWO_AXES = Grid(
 
 def test_two_axes_are_rows_and_columns():
     assert TWO_AXES.markdown() == (
-        "**probe**\n\n| predictor.rho \\ predictor.eps | 0 | 0.1 |\n| --- | --- | --- |\n"
+        "**probe**\n\n| predictor.rho / predictor.eps | 0 | 0.1 |\n| --- | --- | --- |\n"
         "| 0.1 | 51.00 ± 1.41 |  |\n| 0.3 |  | 10.00, 1 collapsed |"
     )
 

@@ -9,7 +9,8 @@ from ssl_hub.commands import Subparsers
 
 # Named here too, since the registry of them imports torch; a test compares.
 SOURCES = (
-    "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, efficientnet-lite, plain"
+    "simsiam, lightly, solo-learn, mmpretrain, luckmatters, pytorch-byol, byol-pytorch, vissl, efficientnet-lite,"
+    " transformers, torchvision-vit, plain"
 )
 
 
@@ -23,6 +24,9 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--name", help="of the release (default: the recipe's)")
     parser.add_argument("--to", metavar="STORE", help="folder of releases (default: the store)")
     parser.add_argument("--licence", help="of the weights, where it is not the project's, for example CC-BY-4.0")
+    parser.add_argument(
+        "--padding", choices=["0", "1", "2", "3", "same"], help="of the stem, where no file says it; same: TensorFlow's"
+    )
     parser.set_defaults(run=_import)
 
 
@@ -37,6 +41,7 @@ def _import(arguments: Namespace) -> None:
         name=arguments.name,
         to=arguments.to,
         licence=arguments.licence,
+        padding=int(arguments.padding) if (arguments.padding or "same") != "same" else arguments.padding,
         overrides=parse_assignments(arguments.overrides),
     )
     print(imported)

@@ -25,7 +25,7 @@ from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.hub.importers.importing import AUTO, read_parts
+from ssl_hub.hub.importers.reading import AUTO, read_parts
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.hub.remote import PREFIX
 from ssl_hub.model import backbones, files

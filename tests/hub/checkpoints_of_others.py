@@ -1,4 +1,4 @@
-"""Checkpoints as other projects write them: lightly's by lightly itself, the others by stand-ins with their names.
+"""Checkpoints as other projects write them: by torchvision and transformers, the others by stand-ins with their names.
 
 All have a ResNet of one block a stage, 16 to 128 wide after a stem of 64, so that a test takes a fraction of a second.
 """
@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import pytest
 import timm
 import torch
+from safetensors.torch import load_file
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models import resnet as timm_resnet
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
+from torchvision.models import VisionTransformer as TorchvisionViT
 from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
@@ -26,7 +30,10 @@ from ssl_hub.zoo import get_recipe
 
 WIDTHS = (16, 32, 64, 128)
 default_cfgs = generate_default_cfgs(
-    {name: {"first_conv": "conv1", "classifier": "fc"} for name in ("resnet10_narrow", "resnet10_small")}
+    {
+        **{name: {"first_conv": "conv1", "classifier": "fc"} for name in ("resnet10_narrow", "resnet10_small")},
+        "vit_tiny_narrow": {"first_conv": "patch_embed.proj", "classifier": "head", "input_size": (3, 32, 32)},
+    }
 )
 
 
@@ -161,52 +168,75 @@ def simsiam() -> Written:
     return Written(content, features, SIMSIAM, projector, predictor)
 
 
-def lightly_byol() -> Written:
-    heads = pytest.importorskip("lightly.models.modules", reason="lightly writes this checkpoint: pip install lightly")
-    model = nn.Module()
-    model.backbone = cut(resnet())
-    model.projection_head = heads.BYOLProjectionHead(128, 96, 32)
-    model.prediction_head = heads.BYOLPredictionHead(32, 96, 32)
-    model.backbone_momentum = cut(resnet())
-    model.projection_head_momentum = heads.BYOLProjectionHead(128, 96, 32)
+def lightly_head(layers: nn.Sequential) -> nn.Module:
+    head = nn.Module()
+    head.layers = layers
+    return head
+
+
+def lightly_byol(online: str = "{}", copy: str = "{}_momentum", word: str = "head", whole: bool = False) -> Written:
+    """lightly's examples; ``online`` and ``copy`` are how other versions call the two."""
+    model, module = nn.Module(), (headless if whole else lambda: cut(resnet()))
+    parts = {
+        online.format("backbone"): module(),
+        online.format(f"projection_{word}"): lightly_head(mlp(128, 96, 32)),
+        online.format(f"prediction_{word}"): lightly_head(mlp(32, 96, 32)),
+        copy.format("backbone"): module(),
+        copy.format(f"projection_{word}"): lightly_head(mlp(128, 96, 32)),
+    }
+    for name, part in sorted(parts.items()):  # `backbone` first
+        model.add_module(name, part)
     lived_in(model)
     content = {"epoch": 3, "state_dict": model.state_dict(), "optimizer_states": [{"state": {}}], "loops": {}}
+    trained, projector, predictor, target, _ = parts.values()
     return Written(
         content,
-        lambda images: model.backbone(images).flatten(1),
+        lambda images: trained(images).flatten(1),
         STL10,
-        model.projection_head,
-        model.prediction_head,
-        lambda images: model.backbone_momentum(images).flatten(1),
+        projector.layers,
+        predictor.layers,
+        lambda images: target(images).flatten(1),
     )
 
 
-def lightly_simsiam() -> Written:
-    heads = pytest.importorskip("lightly.models.modules", reason="lightly writes this checkpoint: pip install lightly")
+def lightly_student() -> Written:
+    """The benchmarks of 1.4: what is called ``backbone`` is the momentum copy."""
+    return lightly_byol("student_{}", "{}", whole=True)
+
+
+def lightly_teacher() -> Written:
+    """The benchmarks since."""
+    return lightly_byol("{}", "teacher_{}", whole=True)
+
+
+def lightly_class() -> Written:
+    """The class BYOL, which was there to 1.5."""
+    return lightly_byol("{}", "momentum_{}")
+
+
+def lightly_simsiam(word: str = "head") -> Written:
     model = nn.Module()
     model.backbone = headless()
-    model.projection_head = heads.SimSiamProjectionHead(128, 128, 32)
-    model.prediction_head = heads.SimSiamPredictionHead(32, 64, 32)
+    projector, predictor = lightly_head(simsiam_projector()), lightly_head(simsiam_predictor())
+    model.add_module(f"projection_{word}", projector)
+    model.add_module(f"prediction_{word}", predictor)
     lived_in(model)
-    return Written(
-        {"state_dict": model.state_dict()},
-        model.backbone,
-        SIMSIAM,
-        model.projection_head,
-        model.prediction_head,
-    )
+    return Written({"state_dict": model.state_dict()}, model.backbone, SIMSIAM, projector.layers, predictor.layers)
+
+
+def lightly_simsiam_class() -> Written:
+    """The class SimSiam, which was there to 1.5."""
+    return lightly_simsiam("mlp")
 
 
 def lightly_generator() -> Written:
-    models = pytest.importorskip("lightly.models", reason="lightly writes this checkpoint: pip install lightly")
-    heads = pytest.importorskip("lightly.models.modules")
-    model = nn.Module()
-    model.backbone = models.ResNetGenerator("resnet-9")
-    model.projection_head = heads.BYOLProjectionHead(512, 96, 32)
-    lived_in(model)
-    features = copy.deepcopy(model.backbone)
-    features.linear = nn.Identity()
-    return Written({"state_dict": model.state_dict()}, features, CIFAR10_WIDE, model.projection_head, small=True)
+    """lightly's own ResNet for small images, whose shortcuts are called so, and its classifier ``linear``."""
+    features = lived_in(timm.create_model("resnet10_small", num_classes=0))
+    backbone = {name.replace(".downsample.", ".shortcut."): t for name, t in features.state_dict().items()}
+    head = lived_in(lightly_head(mlp(512, 96, 32)))
+    linear = {"backbone.linear.weight": torch.randn(10, 512), "backbone.linear.bias": torch.randn(10)}
+    state = {f"backbone.{name}": t for name, t in backbone.items()} | linear | named("projection_head.", head)
+    return Written({"state_dict": state}, features, CIFAR10_WIDE, head.layers, small=True)
 
 
 def solo_learn() -> Written:
@@ -341,6 +371,17 @@ def byol_pytorch() -> Written:
     return Written(content, net, STL10, projector, predictor, target)
 
 
+def byol_pytorch_wrapped() -> Written:
+    """The names to 0.5, where a head is a module with a ``net``."""
+    written = byol_pytorch()
+    heads = ("online_encoder.projector.", "target_encoder.projector.", "online_predictor.")
+    written.content = {
+        next((f"{head}net.{name.removeprefix(head)}" for head in heads if name.startswith(head)), name): tensor
+        for name, tensor in written.content.items()
+    }
+    return written
+
+
 def vissl() -> Written:
     trunk, target, projector, predictor = headless(), headless(), mlp(128, 96, 32), mlp(32, 96, 32)
     for module in (trunk, target, projector, predictor):
@@ -375,15 +416,80 @@ def torchvision() -> Written:
     return Written(model.state_dict(), features, STL10)
 
 
+VIT = "vit_tiny_narrow"
+
+
+@register_model
+def vit_tiny_narrow(pretrained=False, **kwargs):
+    """timm's VisionTransformer, two blocks deep and 64 wide, for 32 pixels."""
+    shape = {"img_size": 32, "patch_size": 16, "embed_dim": 64, "depth": 2, "num_heads": 2}
+    return build_model_with_cfg(VisionTransformer, VIT, pretrained, **{**shape, **kwargs})
+
+
+def vit_recipe() -> Recipe:
+    return replace(STL10, backbone=Backbone(name=VIT), views=replace(STL10.views, size=32))
+
+
+def drawn(module: nn.Module) -> nn.Module:
+    """In eval mode, every parameter drawn anew: some projects begin with zeros."""
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return lived_in(module)
+
+
+def transformers_resnet() -> Written:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    shape = {"embedding_size": 64, "hidden_sizes": list(WIDTHS), "depths": [1, 1, 1, 1], "layer_type": "basic"}
+    model = lived_in(ResNetForImageClassification(ResNetConfig(**shape)))
+    return Written(model.state_dict(), lambda images: model.resnet(images).pooler_output.flatten(1), STL10)
+
+
+def transformers_vit(written_by: str = "save_pretrained") -> Written:
+    """Under the names that ``save_pretrained`` writes, or those in memory."""
+    from transformers import ViTConfig, ViTModel
+
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    model = drawn(ViTModel(ViTConfig(image_size=32, patch_size=16, layer_norm_eps=1e-6, **shape)))
+    content = model.state_dict()
+    if written_by == "save_pretrained":
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            content = load_file(Path(folder) / "model.safetensors")
+    return Written(content, lambda images: model(images).last_hidden_state[:, 0], vit_recipe(), small=True)
+
+
+def transformers_vit_in_memory() -> Written:
+    return transformers_vit("torch.save")
+
+
+def torchvision_vit() -> Written:
+    shape = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64, "mlp_dim": 256, "num_classes": 10}
+    model = drawn(TorchvisionViT(image_size=32, patch_size=16, **shape))
+    features = copy.deepcopy(model)
+    features.heads = nn.Identity()
+    return Written(model.state_dict(), features, vit_recipe(), small=True)
+
+
 ALL = {
     "simsiam": [simsiam],
-    "lightly": [lightly_byol, lightly_simsiam, lightly_generator],
+    "lightly": [
+        lightly_byol,
+        lightly_student,
+        lightly_teacher,
+        lightly_class,
+        lightly_simsiam,
+        lightly_simsiam_class,
+        lightly_generator,
+    ],
     "solo-learn": [solo_learn, solo_learn_simsiam],
     "mmpretrain": [mmpretrain, mmselfsup],
     "luckmatters": [luckmatters],
     "pytorch-byol": [pytorch_byol],
-    "byol-pytorch": [byol_pytorch],
+    "byol-pytorch": [byol_pytorch, byol_pytorch_wrapped],
     "vissl": [vissl],
     "efficientnet-lite": [efficientnet_lite],
+    "transformers": [transformers_resnet, transformers_vit, transformers_vit_in_memory],
+    "torchvision-vit": [torchvision_vit],
     "plain": [torchvision],
 }

@@ -95,6 +95,71 @@ def test_imported_features_and_heads_are_those_of_the_project(file, source, writ
         torch.testing.assert_close(ssl_hub.load("imported", which="target")(images), target, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*looks supervised")
+@pytest.mark.parametrize(
+    ("write", "by"),
+    [
+        (others.simsiam, "source"),
+        (others.solo_learn, "source"),
+        (others.torchvision, "assumed"),
+        (others.lightly_student, "assumed"),
+        (others.byol_pytorch, "assumed"),
+        (others.transformers_vit, "assumed"),
+        (others.efficientnet_lite, "source"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_no_file_says_of_a_stem_is_the_sources_or_assumed_and_said_to_be(file, write, by):
+    written = write()
+    torch.save(written.content, file)
+    imported = import_checkpoint(file, written.recipe, name="x")
+    assert imported.decided_by["stem"] == about(imported.folder)["decided_by"]["stem"] == by
+    assert ("--padding states it" in str(imported)) == (by == "assumed")
+
+
+def test_padding_is_what_the_user_states_or_refused(file):
+    torch.save(others.headless(1).state_dict(), file)
+    assert import_checkpoint(file, others.CIFAR10, name="one", padding=1).decided_by["stem"] == "user"
+    stated = import_checkpoint(file, others.CIFAR10, name="two", padding=2)
+    config = json.loads((stated.folder / "config.json").read_text())
+    assert config["model_args"] == {"stem_padding": 2} and stated.stem.padding == 2
+    torch.save(others.headless().state_dict(), file)
+    with pytest.raises(UsageError, match=r"has a 7x7 stem .*padding 2, .*resnet10_narrow a 7x7 .*padding 3"):
+        import_checkpoint(file, others.STL10, padding=2)
+    with pytest.raises(
+        UsageError, match=r"pads as TensorFlow does \(SAME\), and resnet10_narrow does not: .*timm has none"
+    ):
+        import_checkpoint(file, others.STL10, padding="same")
+    vit = others.torchvision_vit()
+    torch.save(vit.content, file)
+    with pytest.raises(UsageError, match="padding is 1, and vit_tiny_narrow has no stem of a ResNet"):
+        import_checkpoint(file, vit.recipe, padding=1)
+
+
+def test_same_names_that_pad_otherwise_are_refused_where_the_source_is_known(file):
+    written = others.efficientnet_lite()
+    torch.save(written.content, file)
+    settings = {"backbone.name": "efficientnet_lite0"}
+    with pytest.raises(
+        UsageError, match=r"\(SAME\), and efficientnet_lite0 does .*name=tf_efficientnet_lite0"
+    ):
+        import_checkpoint(file, written.recipe, overrides=settings)
+    torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), file)
+    imported = import_checkpoint(file, written.recipe, name="same", source="plain", padding="same")
+    assert imported.decided_by["stem"] == "user"
+    with pytest.raises(
+        UsageError, match="pads by 1, and tf_efficientnet_lite0 does not.*name=efficientnet_lite0"
+    ):
+        import_checkpoint(file, written.recipe, source="plain", padding=1)
+
+
+def test_without_a_target_byol_pytorch_trained_no_byol(file):
+    written = others.byol_pytorch()
+    state = {name: tensor for name, tensor in written.content.items() if not name.startswith("target_")}
+    torch.save(state, file)
+    assert "method" not in import_checkpoint(file, written.recipe, name="x").imported_from
+
+
 def test_target_branch_by_choice_and_none_where_there_is_none(file):
     written = others.mmpretrain()
     torch.save(written.content, file)
@@ -148,7 +213,7 @@ def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_
 
 @pytest.mark.parametrize(
     ("write", "mean", "decided_by"),
-    [(others.pytorch_byol, (0.0, 0.0, 0.0), "source"), (others.torchvision, (0.485, 0.456, 0.406), "recipe")],
+    [(others.pytorch_byol, (0.0, 0.0, 0.0), "source"), (others.torchvision, (0.485, 0.456, 0.406), "assumed")],
 )
 def test_images_are_normalised_as_the_source_did(file, write, mean, decided_by):
     written = write()

@@ -2,6 +2,9 @@
 
 import os
 import pickle
+import sys
+from collections import OrderedDict
+from types import ModuleType
 
 import pytest
 import torch
@@ -60,6 +63,39 @@ def test_two_backbones_of_which_none_is_called_target_are_an_error(file):
     import_checkpoint(file, others.STL10)
 
 
+OTHER_NAMES = [
+    (others.lightly_byol, "teacher_backbone.", "target backbone, under 'teacher_backbone.' and 'backbone_momentum.'"),
+    (others.lightly_student, "teacher_backbone.", "target backbone, under 'teacher_backbone.' and 'backbone.'"),
+    (others.solo_learn, "encoder.", "online backbone, under 'backbone.' and 'encoder.'"),
+    (others.solo_learn, "momentum_encoder.", "target backbone, under 'momentum_backbone.' and 'momentum_encoder.'"),
+    (others.mmselfsup, "online_net.0.", "online backbone, under 'backbone.' and 'online_net.0.'"),
+    (others.byol_pytorch, "net.", "online backbone, under 'online_encoder.net.' and 'net.'"),
+]
+
+
+@pytest.mark.parametrize(("write", "prefix", "said"), OTHER_NAMES)
+def test_two_networks_of_one_role_are_an_error_in_either_order(file, write, prefix, said):
+    written = write()
+    more = others.named(prefix, others.headless(2 if written.small else None))
+    state = written.content.get("state_dict", written.content)
+    kept = {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+    for content in ({**kept, **more}, {**more, **kept}):
+        torch.save({"state_dict": content}, file)
+        with pytest.raises(UsageError, match=f"two different networks may be its {said}; save the one that you mean"):
+            import_checkpoint(file, written.recipe)
+
+
+def test_a_backbone_beside_another_that_has_more_names_is_an_error(file):
+    one, two = others.headless().state_dict(), others.headless()
+    short = {f"left.{name}": tensor for name, tensor in one.items() if not name.endswith("num_batches_tracked")}
+    torch.save(short | others.named("right.", two), file)
+    with pytest.raises(UsageError, match="2 different backbones, under 'left.', 'right.'"):
+        import_checkpoint(file, others.STL10)
+    torch.save(short | two.state_dict(), file)
+    with pytest.raises(UsageError, match="2 different backbones, under '', 'left.'"):
+        import_checkpoint(file, others.STL10)
+
+
 def test_not_a_number_is_refused_by_name(file):
     state = others.headless().state_dict()
     state["layer2.0.conv2.weight"][3, 2, 1, 0] = float("nan")
@@ -81,14 +117,16 @@ def test_another_stem_is_refused_with_both(file):
         import_checkpoint(file, others.STL10)
     torch.save(others.headless().state_dict(), file)
     with pytest.raises(
-        UsageError, match=r"a 7x7 stem \(.*\), the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"
+        UsageError, match=r"a 7x7 stem, the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"
     ):
         import_checkpoint(file, others.CIFAR10)
 
 
 def test_sequential_without_the_relu_of_its_stem_is_refused(file):
-    models = pytest.importorskip("lightly.models", reason="lightly's own ResNet: pip install lightly")
-    torch.save(others.cut(models.ResNetGenerator("resnet-9")).state_dict(), file)
+    # lightly's own ResNet cut into a Sequential: its ReLU is no module.
+    model = others.headless(1)
+    layers = (model.conv1, model.bn1, model.layer1, model.layer2, model.layer3, model.layer4)
+    torch.save(torch.nn.Sequential(*layers).state_dict(), file)
     with pytest.raises(UsageError, match=r"the 3x3 stem under '' has no ReLU before the first stage \(number 2\)"):
         import_checkpoint(file, others.CIFAR10)
 
@@ -118,10 +156,58 @@ def test_payload_in_a_checkpoint_does_not_run(file, tmp_path, legacy):
     assert proof.exists()
 
 
-def test_whole_module_that_was_pickled_is_refused_with_the_way_out(file):
-    torch.save(small_backbone(), file)
-    with pytest.raises(UsageError, match=r"ResNet\).*weights_only=False\)\['state_dict'\], 'weights.pt'\)"):
+def of(module: str) -> type:
+    """A class that says it is of another project."""
+    return type("Recorded", (), {"__module__": module, "__reduce__": lambda self: (type(self), ())})
+
+
+LIGHTNING = {"pytorch-lightning_version": "2.1", "epoch": 3}
+WAYS_OUT = {
+    "whole": (
+        lambda state: small_backbone(),
+        r"it is a whole model: .*weights_only=False\)\.state_dict\(\), 'weights.pt'",
+    ),
+    "lightning": (
+        lambda state: {**LIGHTNING, "state_dict": state, "hyper_parameters": of("omegaconf.dictconfig")()},
+        r"PyTorch Lightning wrote it; .*weights_only=False\)\['state_dict'\]",
+    ),
+    "model": (
+        lambda state: {"args": of("argparse_of_theirs")(), "model": state},
+        r"save its weights alone, .*weights_only=False\)\['model'\], 'weights.pt'",
+    ),
+    "mmengine": (
+        lambda state: {"state_dict": state, "message_hub": {"log": of("mmengine.logging")()}},
+        "publish_model.py FILE weights.pth` of mmpretrain writes one without it",
+    ),
+    "vissl": (
+        lambda state: {"classy_state_dict": {"base_model": state}, "config": of("vissl.config")()},
+        "convert_vissl_to_torchvision.py --model_url_or_file FILE` of VISSL writes one",
+    ),
+    "none": (
+        lambda state: OrderedDict(weights=state, state_dict_of=of("theirs")()),
+        "save what of it are weights alone, .*; its keys are 'weights', 'state_dict_of'",
+    ),
+}
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("kind", WAYS_OUT)
+def test_a_checkpoint_with_classes_says_what_writes_one_without_and_no_wrong_key(file, monkeypatch, kind, legacy):
+    write, said = WAYS_OUT[kind]
+    content = write(others.headless().state_dict())
+    with monkeypatch.context() as patch:  # the class is theirs, and is found while it is written alone
+        patch.setattr("pickle.whichmodule", lambda thing, name: thing.__module__, raising=False)
+        for value in content.values() if isinstance(content, dict) else ():
+            for item in [value, *(value.values() if isinstance(value, dict) else ())]:
+                if type(item).__name__ == "Recorded":
+                    module = ModuleType(type(item).__module__)
+                    module.Recorded = type(item)
+                    for whole in (module.__name__, module.__name__.split(".")[0]):
+                        patch.setitem(sys.modules, whole, module)
+        torch.save(content, file, _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(UsageError, match=f"holds a Python object .*{said}") as raised:
         import_checkpoint(file, others.STL10)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"PK\x03\x04 cut short"])

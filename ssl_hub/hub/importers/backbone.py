@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, under
+from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, equal, under
 
 # What may sit under the backbone's own prefix without being part of it.
 BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.")
@@ -37,7 +37,7 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
         refuse.
 
     Raises:
-        UsageError: no name matches (``0 of N``), or two different backbones are there.
+        UsageError: no name matches (``0 of N``), or two different backbones are there: none is the first.
     """
     bare = {
         bare_name(name): name for name in own
@@ -59,12 +59,18 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
             f" that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
         )
     most = max(counts.values())
-    bodies = [_below(tensors, prefix, own) for prefix in sorted(counts, key=len) if counts[prefix] == most]
-    if any(not _same(bodies[0], other) for other in bodies[1:]):
-        prefixes = ", ".join(repr(prefix) for prefix in sorted(counts, key=len) if counts[prefix] == most)
-        raise UsageError(f"{where} has {len(bodies)} different backbones, under {prefixes}; name the project (SOURCE)")
+    best = min((prefix for prefix in counts if counts[prefix] == most), key=len)
+    body, claimed = _below(tensors, best, own), {f"{best}{name}" for name in own}
+    # Another model beside it: most of its names, which are not the found one's own (a layer has some of the whole's).
+    beside = {p: [n for n in own if f"{p}{n}" in tensors and f"{p}{n}" not in claimed] for p in counts if p != best}
+    rivals = [best, *(prefix for prefix, names in beside.items() if 2 * len(names) > most)]
+    if any(not equal(tensors[f"{prefix}{name}"], body[name]) for prefix in rivals[1:] for name in beside[prefix]):
+        raise UsageError(
+            f"{where} has {len(rivals)} different backbones, under {', '.join(map(repr, sorted(rivals)))}; name the"
+            " project (SOURCE), or save the one that you mean alone"
+        )
     counters = {name: torch.zeros((), dtype=torch.int64) for name in own if name.endswith(".num_batches_tracked")}
-    return counters | bodies[0]
+    return counters | body
 
 
 def lettered(tensors: Tensors, *, architecture: str, where: str) -> Tensors:
@@ -113,10 +119,6 @@ def classifier_of(tensors: Tensors) -> str | None:
 def _below(tensors: Tensors, prefix: str, own: Mapping[str, Tensor]) -> Tensors:
     found = under(tensors, prefix)
     return {name: tensor for name, tensor in found.items() if name in own or not BESIDE.match(name)}
-
-
-def _same(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(a[name].shape == b[name].shape and torch.equal(a[name], b[name]) for name in a)
 
 
 def _first(names: Mapping[str, Tensor]) -> str:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.importers.unsafe import way_out
 from ssl_hub.model.release import read_tensors
 
 Tensors = dict[str, Tensor]
@@ -41,7 +42,7 @@ def read_checkpoint(path: Path) -> Tensors:
     tensors: Tensors = {}
     for name, tensor in _flatten(content, "", 0):
         bare = bare_name(name)
-        if bare in tensors and not _equal(tensors[bare], tensor):
+        if bare in tensors and not equal(tensors[bare], tensor):
             raise UsageError(
                 f"{path}: two different tensors are called {bare!r} once wrappers are off, one is {name!r}"
             )
@@ -62,13 +63,27 @@ def bare_name(name: str) -> str:
     return ".".join(parts)
 
 
-def under(tensors: Tensors, *prefixes: str) -> Tensors:
-    """The tensors below the first of ``prefixes`` that any name starts with, by the rest of their names."""
-    for prefix in prefixes:
-        found = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        if found:
-            return found
-    return {}
+def under(tensors: Tensors, prefix: str) -> Tensors:
+    """The tensors below a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def one_of(tensors: Tensors, role: str, *prefixes: str) -> Tensors:
+    """The tensors of a role that goes by several prefixes, over versions of a project: those below the one that is
+    there. Below two, they must be the same; else a UsageError, since nothing says which is meant."""
+    there = {prefix: found for prefix in prefixes if (found := under(tensors, prefix))}
+    first, *others = there.values() or [{}]
+    for prefix, other in zip(list(there)[1:], others, strict=True):
+        if not _same(first, other):
+            raise UsageError(
+                f"two different networks may be its {role}, under {next(iter(there))!r} and {prefix!r}; save the one"
+                " that you mean alone"
+            )
+    return first
+
+
+def _same(a: Tensors, b: Tensors) -> bool:
+    return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
 
 
 def _load_without_code(path: Path) -> Any:
@@ -82,8 +97,7 @@ def _load_without_code(path: Path) -> Any:
             ) from None
         raise UsageError(
             f"{path} holds a Python object ({named[1]}), which only running what the file says would bring back, and"
-            " that is never done here. If you trust its author, save the weights alone where the project is installed:"
-            " torch.save(torch.load(FILE, weights_only=False)['state_dict'], 'weights.pt'), and import that"
+            f" that is never done here. If you trust its author: {way_out(path)}; then import that"
         ) from None
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
@@ -101,5 +115,5 @@ def _flatten(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Tensor]
                 yield from _flatten(inner, f"{prefix}{key}.", depth + 1)
 
 
-def _equal(a: Tensor, b: Tensor) -> bool:
+def equal(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b)

@@ -18,21 +18,19 @@ from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.hub.importers.backbone import classifier_of, find_backbone, resnet_of
-from ssl_hub.hub.importers.checkpoint import Tensors, read_checkpoint
+from ssl_hub.hub.importers.backbone import find_backbone
+from ssl_hub.hub.importers.checkpoint import Tensors
 from ssl_hub.hub.importers.heads import fit, fit_predictor
-from ssl_hub.hub.importers.sources import PLAIN, SOURCES, Parts, Source, detect, plain
-from ssl_hub.hub.importers.stem import Stem, settled_stem, stem_of
+from ssl_hub.hub.importers.project import Parts, Source
+from ssl_hub.hub.importers.reading import AUTO, read_parts
+from ssl_hub.hub.importers.stem import Decider, Padding, Stem, stem_of
 from ssl_hub.model import backbones, files, release
 from ssl_hub.model.backbones import class_names
-from ssl_hub.model.loading import load_into
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.zoo import as_modified, get_recipe, run_name
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +42,7 @@ class Imported:
     licence: str
     stem: Stem | None  # None for models that do not begin as a ResNet does
     recipe: Recipe
-    decided_by: dict[str, str]  # stem, normalisation -> user, source or recipe
+    decided_by: dict[str, Decider]  # stem, normalisation: by the user or the source, or assumed to be the recipe's
     left_out: dict[str, str]  # projector, predictor, target -> why it is not in the release
 
     def __str__(self) -> str:
@@ -52,12 +50,16 @@ class Imported:
         lines = {
             "source": f"{origin['source']}, {origin['branch']} branch of {origin['file']}",
             "licence": self.licence,
-            "stem": f"{self.stem or self.recipe.backbone.name}, by the {self.decided_by['stem']}",
-            "images": f"mean {views.mean}, std {views.std}, by the {self.decided_by['normalisation']}",
+            "stem": f"{self.stem or self.recipe.backbone.name}, {self._by('stem', '--padding')}",
+            "images": f"mean {views.mean}, std {views.std}, {self._by('normalisation', 'views.mean= views.std=')}",
             **{role: f"left out: {reason}" for role, reason in self.left_out.items()},
             "release": str(self.folder),
         }
         return "\n".join(f"{key:11}{value}" for key, value in lines.items())
+
+    def _by(self, what: str, option: str) -> str:
+        by = self.decided_by[what]
+        return f"by the {by}" if by != "assumed" else f"ASSUMED: no file says it; {option} states it"
 
 
 def import_checkpoint(
@@ -69,14 +71,15 @@ def import_checkpoint(
     name: str | None = None,
     to: str | Path | None = None,
     licence: str | None = None,
+    padding: Padding | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> Imported:
     """Turn another project's checkpoint into a release that loads, evaluates and publishes as one trained here.
 
     The backbone must be the recipe's, tensor by tensor. Projector, predictor and target come along where they are the
-    recipe's too. Mean and standard deviation of the images are the source's where they are known, unless ``overrides``
-    sets them; so is the stem, where its shape leaves a choice. The release says that it was imported, from what, and
-    under which licence.
+    recipe's too. Mean and standard deviation of the images, and what the stem does beyond its shape, are what the user
+    states, else what the source is known for, else assumed to be the recipe's and said to be. The release says that it
+    was imported, from what, and under which licence.
 
     Args:
         file: written by ``torch.save``, or safetensors. Nothing in it is executed.
@@ -86,6 +89,7 @@ def import_checkpoint(
         name: of the release; by default the recipe's.
         to: the store; by default the user's.
         licence: of the weights, where it is not the source's.
+        padding: of the stem of a ResNet in pixels, or ``same`` for convolutions that pad as TensorFlow's do.
         overrides: dotted settings of the recipe, as in :func:`ssl_hub.get_recipe`.
 
     Raises:
@@ -102,7 +106,7 @@ def import_checkpoint(
     file_of = read_parts(path, source=source, which=which)
     origin, parts, where = file_of.origin, file_of.parts, file_of.where
     siamese = build(chosen)
-    stem, stem_by = file_of.load_into(siamese.encoder.backbone, chosen.backbone.name)
+    stem, stem_by = file_of.load_into(siamese.encoder.backbone, chosen.backbone.name, padding=padding)
     if file_of.looks_supervised:
         warnings.warn(
             f"{path} looks supervised: {file_of.looks_supervised} is a classifier; it is left out, and the rest was"
@@ -112,8 +116,9 @@ def import_checkpoint(
     chosen, normalisation_by = _normalised(chosen, origin, settings)
     method, left_out = _method(siamese, chosen, parts, where)
 
-    method_of = {} if origin.method is None else {"method": origin.method}
-    training = f"trained by {origin.method}" if origin.method else "how it was trained is not known to ssl_hub"
+    trained_by = origin.method_of(file_of.whole)
+    method_of = {} if trained_by is None else {"method": trained_by}
+    training = f"trained by {trained_by}" if trained_by else "how it was trained is not known to ssl_hub"
     head = _head(parts, origin)
     if head is not None:
         training, method_of = f"trained with labels of {head.dataset}", {"classifier": head.dataset}
@@ -135,39 +140,6 @@ def import_checkpoint(
     )
     _write(imported, siamese.encoder.backbone, method, head)
     return imported
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointParts:
-    """A checkpoint of another project as it was read; ``where`` names it in errors."""
-
-    origin: Source
-    parts: Parts  # of the branch that was asked for
-    where: str
-    looks_supervised: str | None  # the classifier of a file that no project is known to have written
-
-    def load_into(self, model: nn.Module, architecture: str) -> tuple[Stem | None, str]:
-        """Put the weights into a backbone: all fit, or a UsageError. Its stem, and who decided it."""
-        return _load_backbone(model, architecture, self.parts.backbone, self.origin, self.where)
-
-
-def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "online") -> CheckpointParts:
-    """Read a checkpoint as :func:`import_checkpoint` does, which see."""
-    if source != AUTO and source not in SOURCES:
-        raise UsageError(
-            f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
-            f" weights, and any backbone without a project, are {PLAIN!r}"
-        )
-    known = None if source == AUTO else SOURCES[source]
-    tensors = read_checkpoint(path)
-    origin = known or detect(tensors, where=str(path))
-    where = f"{path} (read as {origin.name}, {which} branch)"
-    return CheckpointParts(
-        origin=origin,
-        parts=_branch(tensors, origin, which, where),
-        where=where,
-        looks_supervised=classifier_of(tensors) if origin.name == PLAIN else None,
-    )
 
 
 def _head(parts: Parts, origin: Source) -> ProbeHead | None:
@@ -214,40 +186,13 @@ def _free_folder(name: str, home: Path) -> Path:
     return folder
 
 
-def _branch(tensors: Tensors, origin: Source, which: release.Branch, where: str) -> Parts:
-    """The parts of a checkpoint, ``backbone`` and ``projector`` being those of the branch asked for."""
-    parts = origin.split(tensors)
-    if not parts.backbone:  # weights alone, of a project that the user has named
-        parts = plain(tensors)
-    if which == "online":
-        return parts
-    if not parts.target_backbone:
-        raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")
-    return Parts(backbone=parts.target_backbone, projector=parts.target_projector, predictor=parts.predictor)
-
-
-def _load_backbone(
-    model: nn.Module, architecture: str, tensors: Tensors, origin: Source, where: str
-) -> tuple[Stem | None, str]:
-    found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
-    try:
-        stem = settled_stem(found, model, origin.small_stem, architecture=architecture, where=where)
-        load_into(model, found, where=where)
-    except UsageError as error:
-        looks = resnet_of(found)
-        if looks in (None, resnet_of(model.state_dict())):
-            raise
-        raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
-    return stem
-
-
-def _normalised(recipe: Recipe, origin: Source, settings: Mapping[str, Any]) -> tuple[Recipe, str]:
-    """The recipe with the images' mean and std, and who decided them: the user, else the source, else the recipe."""
+def _normalised(recipe: Recipe, origin: Source, settings: Mapping[str, Any]) -> tuple[Recipe, Decider]:
+    """The recipe with the images' mean and std, and who decided them; its own are assumed."""
     if {"views.mean", "views.std"} & settings.keys():
         return recipe, "user"
     stated = origin.normalisation_of(recipe.data)
     if stated is None:
-        return recipe, "recipe"
+        return recipe, "assumed"
     return replace(recipe, views=replace(recipe.views, mean=stated[0], std=stated[1])), "source"
 
 

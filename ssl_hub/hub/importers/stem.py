@@ -1,18 +1,23 @@
 """Stems: what a ResNet does with an image before its stages.
 
-A 3x3 convolution has parameters of the same shape whatever its padding and whether a max-pool follows, so a checkpoint
-does not tell. The project that wrote it does, or else the recipe it is imported as.
+A convolution has parameters of the same shape whatever its padding and whether a max-pool follows, so a checkpoint does
+not tell. The project that wrote it does, or the user; else it is assumed to be the recipe's, and said to be.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.checkpoint import Tensors
-from ssl_hub.model.backbones import SmallImageResNet
+from ssl_hub.model.backbones import SmallImageResNet, is_known
+
+Padding = int | Literal["same"]
+Decider = Literal["user", "source", "assumed"]
 
 
 @dataclass(frozen=True)
@@ -43,35 +48,64 @@ def stem_of(model: nn.Module) -> Stem | None:
     return Stem(conv.kernel_size[0], conv.stride[0], padding, max_pool=not isinstance(pool, nn.Identity))
 
 
+def pads_same(model: nn.Module) -> bool:
+    """Whether the model pads as TensorFlow does: by what an image's size needs, and more on one side (timm's tf_)."""
+    return any(type(module).__name__ == "Conv2dSame" for module in model.modules())
+
+
 def settled_stem(
-    tensors: Tensors, model: nn.Module, small: Stem | None, *, architecture: str, where: str
-) -> tuple[Stem | None, str]:
-    """The stem that the backbone in ``tensors`` was trained with, and who says so: ``source`` or ``recipe``.
+    tensors: Tensors,
+    model: nn.Module,
+    stems: Mapping[int, Stem],
+    *,
+    stated: Padding | None,
+    source_pads_same: bool,
+    architecture: str,
+    where: str,
+) -> tuple[Stem | None, Decider]:
+    """The stem that the backbone in ``tensors`` was trained with (None for what is no ResNet), and who says so.
 
     Args:
         tensors: the backbone, under timm's names.
         model: the recipe's backbone, an ``architecture`` of timm.
-        small: what the source's 3x3 stems do, where that is known.
+        stems: what the source's stems do, by the size of their kernel, where that is known.
+        stated: by the user, what the convolutions pad by.
+        source_pads_same: whether the source is known to pad as TensorFlow does.
 
     Raises:
-        UsageError: the recipe's backbone has another stem and cannot take this one, naming both.
+        UsageError: the recipe's backbone pads otherwise or has another stem, and cannot take this one, naming both.
     """
     ours, weight = stem_of(model), tensors.get("conv1.weight")
+    same = None if stated is None and not source_pads_same else stated in (None, "same")
+    if same is not None and same != pads_same(model):
+        raise UsageError(
+            f"{where} pads {'as TensorFlow does (SAME)' if same else f'by {stated}'}, and {architecture} does not: its"
+            f" features would not be the same; {_other_padding(architecture, same=same)}"
+        )
     if ours is None or weight is None or weight.ndim != 4:
-        return ours, "recipe"
+        if isinstance(stated, int):
+            raise UsageError(f"padding is {stated}, and {architecture} has no stem of a ResNet to be padded so")
+        return ours, "assumed" if same is None else "user" if stated else "source"
     kernel = weight.shape[-1]
-    theirs = {LARGE.kernel: LARGE, SMALL.kernel: small}.get(kernel)
+    theirs = stems.get(kernel)
+    by: Decider = "source"
     if theirs is None and kernel == ours.kernel:
-        return ours, "recipe"
-    only_padding = theirs is not None and (theirs.kernel, theirs.stride, theirs.max_pool) == (
-        ours.kernel,
-        ours.stride,
-        ours.max_pool,
-    )
+        theirs, by = ours, "assumed"
+    if theirs is not None and isinstance(stated, int):
+        theirs, by = replace(theirs, padding=stated), "user"
+    only_padding = theirs is not None and replace(theirs, padding=ours.padding) == ours
     if theirs == ours or (only_padding and isinstance(model, SmallImageResNet)):
-        return theirs, "source"
+        return theirs, by
     raise UsageError(
         f"{where} has a {theirs or f'{kernel}x{kernel} stem'}, the recipe's {architecture} a {ours}; choose a"
         " recipe for images of the other size, or give backbone.name (resnet18 and resnet50 have the large stem,"
         " resnet18_cifar and resnet50_cifar the small one)"
     )
+
+
+def _other_padding(architecture: str, *, same: bool) -> str:
+    """Where an architecture that pads the other way is, if timm has it."""
+    other = f"tf_{architecture}" if same else architecture.removeprefix("tf_")
+    if other != architecture and is_known(other):
+        return f"give backbone.name={other}"
+    return "timm has none that does"

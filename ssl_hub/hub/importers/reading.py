@@ -1,0 +1,89 @@
+"""A checkpoint of another project, read by its source's rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from ssl_hub.errors import UsageError
+from ssl_hub.hub.importers.backbone import classifier_of, find_backbone, resnet_of
+from ssl_hub.hub.importers.checkpoint import Tensors, read_checkpoint
+from ssl_hub.hub.importers.project import PLAIN, Parts, Source
+from ssl_hub.hub.importers.sources import SOURCES, detect, plain
+from ssl_hub.hub.importers.stem import Decider, Padding, Stem, settled_stem
+from ssl_hub.model import release
+from ssl_hub.model.loading import load_into
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointParts:
+    """A checkpoint of another project as it was read; ``where`` names it in errors."""
+
+    origin: Source
+    whole: Parts  # as the source splits it
+    parts: Parts  # of the branch that was asked for
+    where: str
+    looks_supervised: str | None  # the classifier of a file that no project is known to have written
+
+    def load_into(
+        self, model: nn.Module, architecture: str, *, padding: Padding | None = None
+    ) -> tuple[Stem | None, Decider]:
+        """Put the weights into a backbone: all fit, or a UsageError. Its stem, and who decided it."""
+        return _load_backbone(model, architecture, self.parts.backbone, self.origin, self.where, padding)
+
+
+def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "online") -> CheckpointParts:
+    """Read a checkpoint as :func:`import_checkpoint` does, which see."""
+    if source != AUTO and source not in SOURCES:
+        raise UsageError(
+            f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
+            f" weights, and any backbone without a project, are {PLAIN!r}"
+        )
+    known = None if source == AUTO else SOURCES[source]
+    tensors = read_checkpoint(path)
+    origin = known or detect(tensors, where=str(path))
+    where = f"{path} (read as {origin.name}, {which} branch)"
+    try:
+        whole = origin.split(tensors)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    if not whole.backbone:  # weights alone, of a project that the user has named
+        whole = plain(tensors)
+    return CheckpointParts(
+        origin=origin,
+        whole=whole,
+        parts=_branch(whole, which, where),
+        where=where,
+        looks_supervised=classifier_of(tensors) if origin.name == PLAIN else None,
+    )
+
+
+def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:
+    """The parts of a checkpoint, ``backbone`` and ``projector`` being those of the branch asked for."""
+    if which == "online":
+        return parts
+    if not parts.target_backbone:
+        raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")
+    return Parts(backbone=parts.target_backbone, projector=parts.target_projector, predictor=parts.predictor)
+
+
+def _load_backbone(
+    model: nn.Module, architecture: str, tensors: Tensors, origin: Source, where: str, padding: Padding | None
+) -> tuple[Stem | None, Decider]:
+    found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
+    try:
+        stem = settled_stem(
+            found, model, origin.stems, stated=padding, source_pads_same=origin.pads_same, architecture=architecture,
+            where=where,
+        )  # fmt: skip
+        load_into(model, found, where=where)
+    except UsageError as error:
+        looks = resnet_of(found)
+        if looks in (None, resnet_of(model.state_dict())):
+            raise
+        raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
+    return stem

@@ -33,6 +33,7 @@ from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store, weights
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
+from ssl_hub.model.lineage import LINEAGE, UNKNOWN, pretrained
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_recipe
@@ -75,6 +76,7 @@ class Subject(NamedTuple):
     collapsed: bool = False  # whether its features had, when it was trained
     config: dict[str, Any] | None = None  # config.json of a release
     step: int | None = None  # of a run's checkpoint, which no results are kept for
+    origin: Mapping[str, Any] | None = None  # of its weights, where they are not random: kind, name, licence, lineage
 
 
 def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
@@ -95,14 +97,17 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
         return Subject(pixel_model(), transform, None, None)
     if name.startswith(INIT) and image_size is None:
+        origin = None
         recipe = _untrained_recipe(name.removeprefix(INIT))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             untrained = build(recipe).encoder.backbone.eval()
         if recipe.backbone.init is not None:  # of what a run started from, mean and std are in its recipe
-            load_into(untrained, weights.initial(recipe).tensors, where=name)
+            start = weights.initial(recipe)
+            load_into(untrained, start.tensors, where=name)
+            origin = start.origin
         settings = {**recipe.views.evaluation, "value_range": recipe.data.range}
-        return Subject(untrained, make_transform(size=recipe.views.size, **settings), None, recipe)
+        return Subject(untrained, make_transform(size=recipe.views.size, **settings), None, recipe, origin=origin)
     if name.startswith(TIMM) and not weights.is_pretrained(name):
         architecture = name.removeprefix(TIMM)
         backbones.check_untrained(architecture)
@@ -116,13 +121,18 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         recipe, views = snapshot.recipe, snapshot.recipe.views
         backbone, collapsed = snapshot.backbone()
         transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
-        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step)
+        steps: dict[str, Any] = {"steps": snapshot.step}
+        origin = {"kind": "run", "name": name, "licence": UNKNOWN, LINEAGE: [pretrained(recipe, steps)]}
+        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=origin)
     found = weights.pretrained(name, image_size=image_size)
     if found.folder is None or found.config is None:
-        return Subject(found.model, eval_transform(found.model), None, None)
+        return Subject(found.model, eval_transform(found.model), None, None, origin=found.origin)
     collapsed = bool(found.config["ssl_hub"].get("collapsed", False))
     keeps = found.folder if store.owned(found.folder) else None
-    return Subject(found.model, eval_transform(found.model), keeps, read_recipe(found.folder), collapsed, found.config)
+    return Subject(
+        found.model, eval_transform(found.model), keeps, read_recipe(found.folder), collapsed, found.config,
+        origin=found.origin,
+    )  # fmt: skip
 
 
 def _untrained_recipe(name: str) -> Recipe:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
@@ -17,13 +17,17 @@ from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
+<<<<<<< HEAD
 from ssl_hub.hub.card_results import results, rounded
+=======
+from ssl_hub.hub.card_lineage import Story
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 from ssl_hub.hub.card_sections import Subject
 from ssl_hub.hub.markdown import code, plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
-from ssl_hub.hub.weights import INITIALISED_FROM, OURS
 from ssl_hub.model.backbones import is_small
 from ssl_hub.model.files import CONFIG, HEADS_FOLDER
+from ssl_hub.model.lineage import UNKNOWN, lineage_of
 from ssl_hub.model.release import read_config, read_facts, read_recipe
 from ssl_hub.model.results import read_results
 from ssl_hub.model.standing import standing
@@ -37,7 +41,7 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
 
     Raises UsageError where its config.json, recipe.json or results.json is damaged or holds what is no measurement.
     """
-    config, recipe = read_config(folder), read_recipe(folder)
+    config = read_config(folder)
     about, image = config["ssl_hub"], config["pretrained_cfg"]
     repository = repository or f"OWNER/{slug(folder.name)}"
     bundled = folder.parent == BUNDLED
@@ -45,20 +49,23 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
     return _render(
         Subject(
             name=repository.split("/")[-1],
-            recipe=recipe,
             architecture=config["architecture"].split(".")[0],
             image_size=image.get("input_size", [3, 224, 224])[-1],
             repository=repository,
             load_name=folder.name if bundled else f"hf-hub:{repository}",
             collapsed=bool(about.get("collapsed", False)),
-            imported=about["imported_from"] if isinstance(about.get("imported_from"), Mapping) else None,
-            started=about[INITIALISED_FROM] if isinstance(about.get(INITIALISED_FROM), Mapping) else None,
-            licence=str(about.get("licence", OURS)),
+            story=Story(lineage_of(config, read_recipe(folder), read_facts(folder))),
+            licence=str(about.get("licence", UNKNOWN)),
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),
+<<<<<<< HEAD
             facts=read_facts(folder),
             results=tuple(measured.counted),
             aside=tuple(measured.aside),
+=======
+            image=image,
+            results=tuple(read_results(folder)),
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
             pictures=tuple(pictures),
         )
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from huggingface_hub import ModelCardData
 
-from ssl_hub.codec import to_dict
+from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Recipe
+<<<<<<< HEAD
 from ssl_hub.data.inventory import in_words
 from ssl_hub.hub.card_results import indexed
 from ssl_hub.hub.citations import METHODS, citations
@@ -22,6 +21,14 @@ from ssl_hub.hub.weights import OURS
 from ssl_hub.model.results import Result
 from ssl_hub.model.standing import Aside
 from ssl_hub.zoo import RECIPES, departures
+=======
+from ssl_hub.hub.card_command import command
+from ssl_hub.hub.card_lineage import Story
+from ssl_hub.hub.citations import citations
+from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
+from ssl_hub.model.lineage import UNKNOWN, licences
+from ssl_hub.model.results import Result
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 
 LICENCES = {
     "apache-2.0",
@@ -39,6 +46,12 @@ DATA_TERMS = {
     "jxie/stl10": "STL-10, whose images are ImageNet's and come on its terms",
     "uoft-cs/cifar10": "CIFAR-10, published without a licence",
 }
+<<<<<<< HEAD
+=======
+REPOSITORY = r"[\w-]+/[\w.-]+"
+PARTS = ("backbone", "predictor", "target", "loss", "projector", "views", "data", "optim", "train")
+PROTOCOLS = {"knn": "k nearest neighbours", "linear": "linear probe", "finetune": "fine-tuning"}  # up to a "-"
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,59 +59,85 @@ class Subject:
     """What a card is about."""
 
     name: str
-    recipe: Recipe | None
+    recipe: Recipe | None = None  # of a card of a recipe that nobody has trained
     architecture: str
     image_size: int
     repository: str = "OWNER/NAME"
     load_name: str
     trained: bool = True
     collapsed: bool = False
-    imported: Mapping[str, Any] | None = None  # source, file, sha256, branch
-    started: Mapping[str, Any] | None = None  # kind, name, licence, sha256: of the weights that training started from
-    licence: str = OURS
+    story: Story = field(default_factory=lambda: Story(()))  # how its weights came to be
+    licence: str = UNKNOWN  # as stated by whoever publishes it, or that of what it was made from
     classifies: bool = False
     heads: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)  # of the run
+    image: Mapping[str, Any] = field(default_factory=dict)  # how images come in: mean, std
     results: tuple[Result, ...] = ()
     aside: tuple[Aside, ...] = ()  # measured too, and no number of the card
     pictures: tuple[str, ...] = ()
 
-    @property
-    def method(self) -> str:
-        """What trained imported weights, as far as their source implies it."""
-        return str(_mapping(self.imported).get("method", ""))
-
 
 def metadata(subject: Subject) -> str:
     """The YAML block that the Hub reads, with the model index of what was measured."""
-    licence = subject.licence.lower()
+    story, licence = subject.story, subject.licence.lower()
     known = licence in LICENCES
-    trained_here = subject.recipe if subject.imported is None else None
-    data = trained_here.data.name if trained_here else ""
-    method = trained_here.name.split("-")[0] if trained_here else subject.method
+    methods = [subject.recipe.name.split("-")[0]] if subject.recipe else story.methods
+    data = [subject.recipe.data.name] if subject.recipe else story.data
+    listed = [name for name in data if re.fullmatch(REPOSITORY, name)]
     block = ModelCardData(
-        license=licence if known else "other",
-        license_name=None if known else slug(licence),
+        license=(licence if known else "other") if subject.trained else None,
+        license_name=None if known or not subject.trained else slug(licence),
         library_name="timm",
         pipeline_tag="image-classification" if subject.classifies else "image-feature-extraction",
-        tags=["ssl_hub", "timm", *(["self-supervised-learning", slug(method)] if method else [])],
-        base_model=_base_model(subject.started),
-        datasets=[data] if re.fullmatch(r"[\w-]+/[\w.-]+", data) else None,
+        tags=["ssl_hub", "timm", *(["self-supervised-learning", *map(slug, methods)] if methods else [])],
+        base_model=story.base_model if re.fullmatch(REPOSITORY, story.base_model) else None,
+        datasets=listed or None,
         model_name=subject.name if subject.results else None,
         eval_results=[indexed(result) for result in subject.results] or None,
     )
     return f"---\n{block.to_yaml()}\n---\n"
 
 
+<<<<<<< HEAD
 def _base_model(started: Mapping[str, Any] | None) -> str | None:
     """The repository of the Hub that training started from, where it was one."""
     kind, name = (str(_mapping(started).get(key, "")) for key in ("kind", "name"))
     repository = {"hub": name.removeprefix(PREFIX).split("@")[0], "timm": f"timm/{name}"}.get(kind, "")
     return repository if re.fullmatch(r"[\w-]+/[\w.-]+", repository) else None
+=======
+def _indexed(result: Result) -> EvalResult:
+    name = public_name(result.dataset)
+    return EvalResult(
+        task_type="image-classification",
+        task_name="Image classification",
+        dataset_type=slug(result.dataset if "/" in result.dataset and name == result.dataset else name),
+        dataset_name=one_line(name),
+        dataset_split=slug(result.split),
+        metric_type="accuracy",
+        metric_name=f"{one_line(result.metric)} accuracy (%), {_protocol(result)}",
+        metric_value=rounded(result.value),
+        metric_args={"protocol": one_line(result.protocol), "seed": result.seed, **_scalars(result.settings)},
+    )
+
+
+def _protocol(result: Result) -> str:
+    """``linear-cached`` in words: linear probe, cached."""
+    kind, dash, variant = one_line(result.protocol).partition("-")
+    return PROTOCOLS.get(kind, kind) + (f", {variant}" if dash else "")
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 
 
 def sentence(subject: Subject) -> str:
-    what = "" if subject.recipe is None else plain_text(subject.recipe.summary) + ". "
+    """What it is, by the step that made it."""
+    story, what = subject.story, ""
+    if subject.recipe is not None:
+        what = plain_text(subject.recipe.summary) + ". "
+    elif story.last == "pretrained" and story.recipes:
+        what = plain_text(story.recipes[-1].summary) + ". "
+    elif story.last == "finetuned":
+        data = f" of {plain_text(story.data[-1])}" if story.data else ""
+        what = f"A classifier, fine-tuned with labels{data}. "
+    elif story.last == "imported" and (source := story.chain[-1].get("source")):
+        what = f"Imported from {plain_text(str(source))}, not trained with ssl_hub. "
     return (
         f"{what}A `{code(subject.architecture)}` backbone for images of {subject.image_size} pixels, in timm's names."
     )
@@ -118,104 +157,107 @@ def status(subject: Subject) -> str:
     return ""
 
 
-def origin(subject: Subject) -> str:
-    recipe, facts = subject.recipe, subject.facts
-    if subject.imported is not None:
-        items = ", ".join(f"{key} `{code(str(value))}`" for key, value in sorted(subject.imported.items()))
-        filed = f" Filed under the recipe `{code(recipe.name)}`, which did not train it." if recipe else ""
-        known = f"the method is {plain_text(subject.method)}, the rest is not" if subject.method else "nothing is"
-        return (
-            f"A `{code(subject.architecture)}` imported, not trained with ssl_hub: {items}. Of its training, {known}"
-            f" known to ssl_hub.{filed}"
-        )
-    if recipe is None:
-        return "No recipe is recorded."
-    lines = [_start(subject.started)] if subject.started is not None else []
-    lines += [f"Recipe `{code(recipe.name)}`:\n\n```bash\n{command(recipe)}\n```"]
-    batch = facts.get("batch_size")
-    if isinstance(batch, Mapping):
-        precision = {"no": "float32"}.get(str(facts.get("precision")), facts.get("precision"))
-        stated = (
-            f"Seed {facts.get('seed')}, {facts.get('steps')} steps on {facts.get('images')} images, batch"
-            f" {batch.get('total')} over {facts.get('processes')} process(es), learning rate"
-            f" {_mapping(facts.get('learning_rate')).get('factors')}, {precision} on {facts.get('device')}"
-        )
-        installed = {k: v for k, v in sorted(_mapping(facts.get("versions")).items()) if v != "not installed"}
-        versions = ", ".join(f"{package} {version}" for package, version in installed.items())
-        commit = f", commit {str(facts['git_commit'])[:12]}" if facts.get("git_commit") else ""
-        lines.append(f"{plain_text(stated)}. {plain_text(versions + commit)}.")
-    return "\n\n".join(lines)
-
-
-def _start(started: Mapping[str, Any]) -> str:
-    """What training started from, and what that had come from, as far as it was recorded."""
+<<<<<<< HEAD
+=======
+def results(subject: Subject) -> str:
     parts = []
-    link: Mapping[str, Any] = started
-    while link:
-        name, licence = code(str(link.get("name") or link.get("file"))), plain_text(str(link.get("licence", "unknown")))
-        kind = plain_text(str(link.get("kind") or f"import from {link.get('source')}"))
-        parts.append(f"`{name}` ({kind}; licence {licence}; sha256 `{code(str(link.get('sha256', '')))}`)")
-        link = _mapping(link.get("imported_from") or link.get("initialised_from"))
-    how = "; that one, in turn, from ".join(parts)
-    return f"Started from the weights of {how}, then pre-trained on the data named below."
+    if subject.results:
+        rows = [
+            (
+                _protocol(result),
+                public_name(result.dataset),
+                result.split,
+                result.metric,
+                f"{result.value:.2f}",
+                ", ".join(
+                    f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
+                ),
+                "" if result.seed is None else str(result.seed),
+                result.date[:10],
+            )
+            for result in subject.results
+        ]
+        header = ("protocol", "data", "split", "metric", "value (%)", "settings", "seed", "measured")
+        parts.append(
+            "Measured with ssl_hub on frozen features, unless the protocol says otherwise.\n\n" + table(header, rows)
+        )
+    elif subject.trained:
+        parts.append("Nothing was measured.")
+    recipe = subject.recipe or next(iter(subject.story.recipes[-1:]), None)
+    expected = recipe.expected if recipe and subject.story.last in ("", "pretrained") else ()
+    if expected:
+        published = [
+            (e.metric, f"{e.value}" + (f" ± {e.std}" if e.std is not None else ""), e.source) for e in expected
+        ]
+        parts.append("Reported by the paper, not measured here:\n\n" + table(("metric", "value", "source"), published))
+    return "\n\n".join(parts) or "None: nothing was measured here, and no number is published for it."
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def command(recipe: Recipe) -> str:
-    """The command that trains exactly this recipe."""
-    registered = next((RECIPES[name] for name in RECIPES.names() if name == recipe.name), recipe)
-    changed = {key: new for key, (_, new) in departures(recipe).items()}
-    if recipe.train.seed != registered.train.seed:
-        changed["train.seed"] = recipe.train.seed
-    words = [] if recipe.data.name == registered.data.name else ["--data", public_name(recipe.data.name)]
-    words += [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changed.items()]
-    return code(" ".join([recipe.command, *map(shlex.quote, words)]))
+>>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
+def origin(subject: Subject) -> str:
+    if subject.recipe is not None:
+        return f"Recipe `{code(subject.recipe.name)}`:\n\n```bash\n{command(subject.recipe)}\n```"
+    return subject.story.in_words()
 
 
 def settings(subject: Subject) -> str:
-    if subject.recipe is None or subject.imported is not None:
-        return ""
+    """All of the recipe that made the weights, where it was one that did."""
     recipe = subject.recipe
-    parts = {name: to_dict(getattr(recipe, name)) for name in ("predictor", "target", "loss", "projector", "optim")}
-    parts["train"] = {key: value for key, value in to_dict(recipe.train).items() if value is not None}
+    if recipe is None and subject.story.last == "pretrained" and subject.story.recipes:
+        recipe = subject.story.recipes[-1]
+    images = ", ".join(f"{key}={subject.image[key]}" for key in ("mean", "std") if subject.image.get(key))
+    if recipe is None:
+        return f"Images come in with {plain_text(images)}." if images else ""
+    parts = {name: flat(to_dict(getattr(recipe, name))) for name in PARTS}
     rows = [(name, ", ".join(f"{k}={v}" for k, v in part.items() if v is not None)) for name, part in parts.items()]
     notes = "\n".join(f"- {plain_text(note)}" for note in recipe.notes)
     return table(("part", "settings"), rows) + (f"\n\nDepartures and choices:\n\n{notes}" if notes else "")
 
 
 def licence(subject: Subject) -> str:
-    weights = f"Weights: {plain_text(subject.licence)}."
+    story, parts = subject.story, []
+    trained_on = [subject.recipe] if subject.recipe else story.recipes
+    for recipe in trained_on:
+        parts.append(f"Pre-training data: {_with_terms(recipe.data.name)}.")
+        if recipe.data.range != "auto":
+            parts.append(
+                f"Images of more than 8 bits were read with data.range={plain_text(recipe.data.range)}, as "
+                "ssl_hub.eval_transform reads them; timm and transformers take images of 8 bits."
+            )
+    parts += [f"Labelled data: {_with_terms(str(link['data']))}." for link in story.of("finetuned") if link.get("data")]
+    if story.of("imported"):
+        parts.append("What the imported weights were trained on is not known to ssl_hub; see their source.")
     if not subject.trained:
-        weights = ""
-    elif "-nc" in subject.licence.lower():
-        weights += " **Non-commercial: the licence of the source forbids commercial use.**"
-    elif subject.licence.lower() == "unknown":
-        weights += " The source states none; ask its authors before using them."
-    if subject.imported is not None:
-        return f"Pre-training data: not known to ssl_hub; see the source. {weights}"
-    if subject.recipe is None:
-        return weights
-    data = subject.recipe.data.name
+        return " ".join(parts)
+    if subject.licence.lower() == UNKNOWN:
+        parts.append("Weights: no licence is stated; ask whoever published them before using them.")
+    else:
+        parts.append(f"Weights: {plain_text(subject.licence)}.")
+    under = dict.fromkeys(licences(story.chain))
+    parts += [f"Made from {plain_text(name)}, which is under {plain_text(its)}." for name, its in under]
+    if any("-nc" in its.lower() for its in (subject.licence, *(its for _, its in under))):
+        parts.append("**Non-commercial: a licence among these forbids commercial use.**")
+    return " ".join(parts)
+
+
+def _with_terms(data: str) -> str:
     terms = DATA_TERMS.get(data, "its terms are those of whoever provides it, and apply to what is learnt from it too")
-    found = in_words(subject.facts.get("inventory"))
-    parts = [f"Pre-training data: {plain_text(public_name(data))} ({terms}){found and f', {found}'}."]
-    if subject.recipe.data.range != "auto":
-        parts.append(
-            f"Images of more than 8 bits were read with data.range={plain_text(subject.recipe.data.range)}, as "
-            "ssl_hub.eval_transform reads them; timm and transformers take images of 8 bits."
-        )
-    return " ".join([*parts, weights]).strip()
+    return f"{plain_text(public_name(data))} ({terms})"
 
 
 def limits(subject: Subject) -> str:
-    start = f"Pre-trained without labels at {subject.image_size} pixels"
-    if subject.started is not None:
-        start = f"Pre-trained without labels at {subject.image_size} pixels, from weights that may have seen some"
-    if subject.imported is not None:
-        start = f"Evaluated at {subject.image_size} pixels, whatever it was trained at"
+    story, size = subject.story, subject.image_size
+    if not subject.trained:
+        return "Nothing was trained, and so nothing was measured."
+    if not story.chain:
+        return "What it was trained on, and how, is not recorded. Only what stands under Results was measured."
+    if story.last == "pretrained":
+        start = f"Pre-trained without labels at {size} pixels"
+        start += ", from weights that may have seen some" if story.has_unknown_past or story.saw_labels else ""
+    elif story.last == "finetuned":
+        start = f"Trained with labels at {size} pixels, and a classifier of those alone"
+    else:
+        start = f"Evaluated at {size} pixels, whatever it was trained at"
     return (
         f"{start}: features of images unlike its data, or of another size, were not measured. Only what stands under"
         " Results was. Biases of the data are in the features."
@@ -223,10 +265,7 @@ def limits(subject: Subject) -> str:
 
 
 def citation(subject: Subject) -> str:
-    if subject.imported is None:
-        entries = citations(subject.recipe) if subject.recipe else []
-    else:
-        entries = [METHODS[subject.method]] if subject.method in METHODS else []
+    entries = citations(subject.recipe) if subject.recipe else subject.story.citations
     if not entries:
         return "Cite the work that the weights come from."
     return "```bibtex\n" + "\n\n".join(entries) + "\n```"

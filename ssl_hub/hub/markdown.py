@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from pathlib import Path
+
+from ssl_hub.model.lineage import public_name as public_name
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -31,8 +32,3 @@ def one_line(text: str) -> str:
 def slug(text: str) -> str:
     """Letters, digits and ``. _ - /`` only."""
     return re.sub(r"[^A-Za-z0-9._/-]+", "-", text).strip("-./") or "unnamed"
-
-
-def public_name(data: str) -> str:
-    """What data is called in public: of a path on somebody's disk the last part alone."""
-    return Path(data).name if data.startswith(("/", "~", ".")) else data

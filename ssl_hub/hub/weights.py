@@ -29,17 +29,15 @@ from ssl_hub.hub.importers.reading import AUTO, read_parts
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.hub.remote import PREFIX
 from ssl_hub.model import backbones, files
+from ssl_hub.model.lineage import LINEAGE, UNKNOWN, Chain, lineage_of
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.metrics import METRICS
-from ssl_hub.model.release import BRANCHES, load_strictly, read_config
+from ssl_hub.model.release import BRANCHES, load_strictly, read_config, read_facts, read_recipe
 from ssl_hub.model.stages import classifier_names
 
 TIMM, PARTS = "timm:", "::"
 SUFFIXES = {".safetensors", *files.PICKLES}
-OURS = "apache-2.0"  # of weights that were trained here, from random ones
-UNKNOWN = "unknown"
-INITIALISED_FROM = "initialised_from"  # in config.json and in the facts of recipe.json: what `Initial.origin` says
-ORIGINS = ("imported_from", INITIALISED_FROM)  # what config.json says of where its weights come from
+INITIALISED_FROM = "initialised_from"  # in the facts of recipe.json: what `Initial.origin` says
 
 Kind = Literal["timm", "run", "release", "hub", "file"]
 Colours = tuple[float, float, float]
@@ -55,6 +53,12 @@ class Pretrained:
     licence: str
     folder: Path | None = None  # of a release
     config: dict[str, Any] | None = None  # config.json of a release
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What they are, as a start of training: kind, name, licence, and how they came to be."""
+        before = {} if self.folder is None or self.config is None else {LINEAGE: _lineage(self.folder, self.config)}
+        return {"kind": self.kind, "name": self.name, "licence": self.licence, **before}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ def pretrained(name: str, *, image_size: int | None = None) -> Pretrained:
         return _of_timm(text, image_size)
     folder = store.resolve(text)
     config = read_config(folder)
-    licence = str(config["ssl_hub"].get("licence", OURS))
+    licence = str(config["ssl_hub"].get("licence", UNKNOWN))
     kind: Kind = "hub" if text.startswith(PREFIX) else "run" if _is_run(folder) else "release"
     shown = text if kind == "hub" else folder.name
     model = store.load(folder)
@@ -118,10 +122,12 @@ def initial(recipe: Recipe) -> Initial:
         )
     model = _backbone_of(recipe)
     load_into(model, found.model.state_dict(), where=f"backbone.init {name}")
-    before = {key: found.config["ssl_hub"][key] for key in ORIGINS if found.config and key in found.config["ssl_hub"]}
-    origin = {"kind": found.kind, "name": found.name, "licence": found.licence, **before}
     value_range = None if found.config is None else str(found.config["ssl_hub"].get("range", "auto"))
-    return _initial(model, (_three(config["mean"]), _three(config["std"])), origin, value_range)
+    return _initial(model, (_three(config["mean"]), _three(config["std"])), found.origin, value_range)
+
+
+def _lineage(folder: Path, config: Mapping[str, Any]) -> Chain:
+    return lineage_of(config, read_recipe(folder), read_facts(folder))
 
 
 def sha256_of(tensors: Mapping[str, Tensor]) -> str:
@@ -163,22 +169,28 @@ def _of_file(name: str, recipe: Recipe) -> Initial:
         raise UsageError(f"backbone.init is {name!r}, and there is no file {path}")
     read = read_parts(path, source=source or AUTO, which=branch)  # type: ignore[arg-type]
     model = _backbone_of(recipe)
-    stem, _ = read.load_into(model, recipe.backbone.name)
+    stem, stem_by = read.load_into(model, recipe.backbone.name)
     if stem != stem_of(model):
         raise UsageError(
             f"{name} has a {stem}, and {recipe.backbone.name} a {stem_of(model)}: its features would change"
         )
-    origin = {
-        "kind": "file",
-        "name": path.name,
-        "licence": read.origin.licence,
+    normalisation = read.origin.normalisation_of(recipe.data)
+    assumed = {"stem": stem_by == "assumed", "normalisation": normalisation is None}
+    link = {
+        "step": "imported",
         "source": read.origin.name,
+        "file": path.name,
+        "sha256": files.sha256(path),
         "branch": branch,
-        "file_sha256": files.sha256(path),
+        "licence": read.origin.licence,
+        "assumed": [what for what, it_is in assumed.items() if it_is],
     }
+    if (method := read.origin.method_of(read.whole)) is not None:
+        link["method"] = method
     if read.looks_supervised or read.parts.classifier:
-        origin["classifier"] = read.origin.labels or "there was one: probably trained with labels"
-    return _initial(model, read.origin.normalisation_of(recipe.data), origin)
+        link["classifier"] = read.origin.labels or "labels that the file does not name"
+    origin = {"kind": "file", "name": path.name, "licence": read.origin.licence, LINEAGE: [link]}
+    return _initial(model, normalisation, origin)
 
 
 def _backbone_of(recipe: Recipe) -> nn.Module:

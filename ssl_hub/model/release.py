@@ -26,7 +26,7 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.codec import UnknownSetting, from_dict, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.model import backbones, files
+from ssl_hub.model import backbones, files, lineage
 from ssl_hub.model.files import CONFIG as CONFIG
 from ssl_hub.model.files import METHOD as METHOD
 from ssl_hub.model.files import MODEL as MODEL
@@ -116,7 +116,7 @@ def description(recipe: Recipe, *, collapsed: bool = False) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "recipe": recipe.name,
-        "summary": recipe.summary,
+        "summary": lineage.public_recipe(recipe).summary,
         "collapsed": collapsed,
         "range": recipe.data.range,
         **({PLUGINS: needed} if needed else {}),
@@ -133,7 +133,8 @@ def save_release(
 ) -> None:
     """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model.
 
-    What was trained from other weights, ``initialised_from``, is under their licence.
+    What was trained from other weights, ``initialised_from``, is under their licence; else it states none. How it came
+    to be is in config.json, and in recipe.json where there is one.
     """
     backbone = siamese.encoder.backbone
     config = backbones.timm_config(recipe.backbone.name, backbone, recipe.views)
@@ -141,7 +142,10 @@ def save_release(
     if left_out := getattr(backbone, "left_out", []):
         config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
     if initialised_from is not None:
-        config["ssl_hub"] |= {"initialised_from": dict(initialised_from), "licence": initialised_from["licence"]}
+        config["ssl_hub"]["licence"] = initialised_from["licence"]
+    facts = read_facts(folder)
+    begun = lineage.started(initialised_from, recipe.train.seed)
+    note_lineage(folder, config, [*begun, lineage.pretrained(recipe, facts)])
     write_config(folder, config)
     write_tensors(folder / MODEL, backbone.state_dict())
     method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}
@@ -149,6 +153,13 @@ def save_release(
     method |= {f"target.{k}": v for k, v in siamese.target.state_dict().items()}
     write_tensors(folder / METHOD, method)
     files.seal(folder)
+
+
+def note_lineage(folder: Path, config: dict[str, Any], chain: lineage.Chain) -> None:
+    """Put how the weights came to be into a config.json that is to be written, and into recipe.json where it is."""
+    config["ssl_hub"][lineage.LINEAGE] = chain
+    if (folder / RECIPE).exists():
+        write_recipe(folder, read_recipe(folder), {**read_facts(folder), lineage.LINEAGE: chain})
 
 
 def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> bool:

@@ -43,7 +43,7 @@ from ssl_hub.stopping import interruptible
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetune_epochs import train_epochs
-from ssl_hub.train.finetuned import config_of, write_release
+from ssl_hub.train.finetuned import command_of, config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
 from ssl_hub.train.labelled_parts import fraction_of, without_holdout
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
@@ -147,7 +147,8 @@ def _finetuned(
             print(f"the model in {folder} is finished: nothing to do", file=sys.stderr)
         return folder, read_results(folder)
 
-    config = config_of(subject, source, train, extraction.range)
+    command = command_of(source, data, fraction, extraction, settings)
+    config = config_of(subject, source, train, command, extraction.range)
     trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
     now = {
         PRECISION: accelerator.mixed_precision,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +11,25 @@ from torch import nn
 
 from ssl_hub.config import Views
 from ssl_hub.data.sources import Source
-from ssl_hub.evaluate.model import Subject
-from ssl_hub.model import backbones, files
+from ssl_hub.evaluate.model import Extraction, Subject
+from ssl_hub.hub.weights import sha256_of
+from ssl_hub.model import backbones, files, lineage
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import FORMAT, MODEL, write_config, write_tensors
+from ssl_hub.model.release import FORMAT, MODEL, note_lineage, write_config, write_tensors
 from ssl_hub.model.stages import linear_classifier
+from ssl_hub.train.classifier import Finetuning
+
+OF_THE_DATA = ("train_split", "test_split", "image_column", "label_column", "range", "image_size", "seed")
+KEPT = ("collapsed", "range", "left_out", "stem", "recipe")  # what config.json of the source says, and stays true
 
 
-def config_of(subject: Subject, source: str, train: Source, value_range: str | None = None) -> dict[str, Any]:
+def config_of(
+    subject: Subject, source: str, train: Source, command: Sequence[str], value_range: str | None = None
+) -> dict[str, Any]:
     """config.json of the classifier that is to be: as the source's, or from what timm says where that is no release.
 
-    ``value_range`` is ``data.range`` where it was not the source's.
+    ``subject`` is what training starts from, and ``command`` what does it. ``value_range`` is ``data.range`` where it
+    was not the source's.
     """
     config = subject.config
     if config is None:
@@ -34,20 +44,49 @@ def config_of(subject: Subject, source: str, train: Source, value_range: str | N
     assert train.classes is not None
     config["num_classes"] = config["pretrained_cfg"]["num_classes"] = len(train.classes)
     config["label_names"] = list(train.classes)
+    tuned = {
+        "step": "finetuned",
+        "data": lineage.public_name(train.name),
+        "split": train.split,
+        "images": len(train),
+        "classes": len(train.classes),
+        "command": [lineage.public_name(word) for word in command],
+    }
+    origin = None if subject.origin is None else {**subject.origin, "sha256": sha256_of(subject.model.state_dict())}
+    before = {key: value for key, value in config.get("ssl_hub", {}).items() if key in KEPT}
+    licence = {} if origin is None else {"licence": origin["licence"]}
     config["ssl_hub"] = {
-        **config.get("ssl_hub", {"collapsed": subject.collapsed}),
+        "collapsed": subject.collapsed,
+        **before,
+        **licence,
         "format": FORMAT,
         "summary": f"{source} fine-tuned on {len(train)} images of {train.name}",
         "finetuned_on": train.name,
+        lineage.LINEAGE: [*lineage.started(origin), tuned],
     }
     if value_range is not None:
         config["ssl_hub"]["range"] = value_range
     return config
 
 
+def command_of(
+    source: str, data: str | None, fraction: float, extraction: Extraction, settings: Finetuning
+) -> list[str]:
+    """The words of the command that fine-tunes so: what differs from the defaults, but how the work is done."""
+    words = ["ssl-hub", "finetune", source, *([] if data is None else ["--data", data])]
+    given = {"fraction": fraction, **{name: getattr(extraction, name) for name in OF_THE_DATA}}
+    usual = {"fraction": 1.0, **{f.name: f.default for f in fields(Extraction)}}
+    for name, value in given.items():
+        if value != usual[name]:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    plain = asdict(Finetuning(seed=extraction.seed))
+    return [*words, *(f"{key}={value}" for key, value in asdict(settings).items() if value != plain[key])]
+
+
 def write_release(folder: Path, network: nn.Module, config: dict[str, Any], train: Source) -> None:
     """The files of a release, the classifier in the model and, where it is one linear layer, as a head too."""
     write_tensors(folder / MODEL, network.state_dict())
+    note_lineage(folder, config, config["ssl_hub"][lineage.LINEAGE])
     write_config(folder, config)
     classifier = linear_classifier(network)
     if classifier is not None and classifier.bias is not None and train.classes is not None:

@@ -185,7 +185,7 @@ def test_a_fine_tuned_classifier_that_is_more_than_a_linear_layer(tmp_path):
     network, _ = with_classifier(backbones.create("test_convnext"), 10)
     subject = Subject(network, eval_transform(backbones.create("test_convnext")), None, None)
     subject = subject._replace(model=backbones.create("test_convnext"))
-    write_release(tmp_path, network.eval(), config_of(subject, "timm:test_convnext", data), data)
+    write_release(tmp_path, network.eval(), config_of(subject, "timm:test_convnext", data, ["ssl-hub"]), data)
     (tmp_path / "heads/digits.safetensors").unlink(missing_ok=True)  # as of families whose classifier is more
     done = export(tmp_path, tmp_path / "out", format="torchscript", head="digits", input="float")
     images = torch.randn(2, 3, *(done.about["preprocessing"]["size"],) * 2)

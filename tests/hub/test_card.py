@@ -51,7 +51,7 @@ def test_every_result_is_in_the_index_once_with_its_protocol_and_split(run):
         ("top1 accuracy (%), linear probe, cached", 90.8, "digits", "test"),
         ("top1 accuracy (%), k nearest neighbours", 88.5, "digits", "test"),
     }
-    assert data.model_name == "digits" and data.license == "apache-2.0" and data.library_name == "timm"
+    assert data.model_name == "digits" and data.license == "unknown" and data.library_name == "timm"
     assert data.eval_results[1].metric_args["k"] == 20
 
 
@@ -112,10 +112,14 @@ def test_cards_go_to_a_folder_or_it_is_said_why_not(tmp_path):
 
 def test_text_of_others_is_shown_and_does_nothing(run):
     config, recipe = (json.loads((run / name).read_text()) for name in (CONFIG, RECIPE))
-    config["ssl_hub"] |= {"licence": HOSTILE, "imported_from": {"source": HOSTILE, "file": HOSTILE}}
-    recipe["recipe"] |= {"summary": HOSTILE, "notes": [HOSTILE], "name": HOSTILE}
-    recipe["recipe"]["data"]["name"] = HOSTILE
-    recipe["run"] = {"batch_size": {"total": HOSTILE}, "versions": {HOSTILE: HOSTILE}, "device": HOSTILE}
+    trained = recipe["recipe"] | {"summary": HOSTILE, "notes": [HOSTILE], "name": HOSTILE}
+    trained["data"]["name"] = trained["backbone"]["init"] = HOSTILE
+    of_run = {"batch_size": {"total": HOSTILE}, "versions": {HOSTILE: HOSTILE}, "device": HOSTILE}
+    facts = ("source", "file", "sha256", "branch", "licence", "method", "classifier", "name", "kind", "data", "split")
+    anything = {**dict.fromkeys(facts, HOSTILE), "assumed": [HOSTILE], "command": [HOSTILE]}
+    chain = [{"step": step, **anything} for step in ("imported", "started", "finetuned", HOSTILE)]
+    chain += [{"step": "pretrained", "recipe": trained, "run": of_run}]
+    config["ssl_hub"] |= {"licence": HOSTILE}
     append_results(
         run,
         [
@@ -127,15 +131,13 @@ def test_text_of_others_is_shown_and_does_nothing(run):
             ),
         ],
     )
-    for imported in (True, False):
-        if not imported:
-            del config["ssl_hub"]["imported_from"]
+    for links in (chain, chain[::-1], []):
+        config["ssl_hub"]["lineage"] = links
         (run / CONFIG).write_text(json.dumps(config))
-        (run / RECIPE).write_text(json.dumps(recipe))
         text = card.release_card(run, "ann/digits")
         _, _, body = text.split("---\n", 2)
         prose = "".join(body.split("```")[::2])  # what is outside code blocks, of which there are no more than usual
-        assert body.count("```") == (6 if imported else 10)
+        assert body.count("```") == (10 if links else 6)
         spans = "".join(prose.replace("\\`", "").split("`")[::2])
         assert "<" not in spans and not re.search(r"(?<!\\)\]\(", spans) and "\n# owned" not in text
         assert all(line.count("|") == line.count("\\|") or line.startswith("|") for line in spans.splitlines())

@@ -27,7 +27,7 @@ from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.hub.importers.sources import SOURCES
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.model import backbones
-from ssl_hub.model.release import METHOD, read_recipe, read_tensors
+from ssl_hub.model.release import METHOD, read_facts, read_recipe, read_tensors
 from ssl_hub.model.siamese import build
 from tests.hub import checkpoints_of_others as others
 
@@ -140,16 +140,12 @@ def test_same_names_that_pad_otherwise_are_refused_where_the_source_is_known(fil
     written = others.efficientnet_lite()
     torch.save(written.content, file)
     settings = {"backbone.name": "efficientnet_lite0"}
-    with pytest.raises(
-        UsageError, match=r"\(SAME\), and efficientnet_lite0 does .*name=tf_efficientnet_lite0"
-    ):
+    with pytest.raises(UsageError, match=r"\(SAME\), and efficientnet_lite0 does .*name=tf_efficientnet_lite0"):
         import_checkpoint(file, written.recipe, overrides=settings)
     torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), file)
     imported = import_checkpoint(file, written.recipe, name="same", source="plain", padding="same")
     assert imported.decided_by["stem"] == "user"
-    with pytest.raises(
-        UsageError, match="pads by 1, and tf_efficientnet_lite0 does not.*name=efficientnet_lite0"
-    ):
+    with pytest.raises(UsageError, match="pads by 1, and tf_efficientnet_lite0 does not.*name=efficientnet_lite0"):
         import_checkpoint(file, written.recipe, source="plain", padding=1)
 
 
@@ -164,7 +160,7 @@ def test_target_branch_by_choice_and_none_where_there_is_none(file):
     written = others.mmpretrain()
     torch.save(written.content, file)
     imported = import_checkpoint(file, written.recipe, which="target")
-    assert about(imported.folder)["imported_from"]["branch"] == "target"
+    assert about(imported.folder)["lineage"][0]["branch"] == "target"
     images = written.images
     loaded = ssl_hub.load(written.recipe.name)
     torch.testing.assert_close(loaded(images), written.target_features(images), atol=1e-5, rtol=1e-5)
@@ -180,7 +176,11 @@ def test_release_says_what_it_was_made_of_and_under_which_licence(file):
     import_checkpoint(file, written.recipe, name="theirs")
     said = about(store.home() / "theirs")
     assert said["licence"] == "CC-BY-NC-4.0"
-    assert said["imported_from"] | {"sha256": ""} == {
+    assert said["lineage"] == read_facts(store.home() / "theirs")["lineage"]
+    assert said["lineage"][0] | {"sha256": ""} == {
+        "step": "imported",
+        "licence": "CC-BY-NC-4.0",
+        "assumed": [],
         "source": "simsiam",
         "file": "checkpoint.pt",
         "sha256": "",
@@ -205,7 +205,8 @@ def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_
     data = ModelCard(text).data
     assert data.datasets is None
     assert data.tags == ["ssl_hub", "timm", *(["self-supervised-learning", method] if method else [])]
-    assert ("training is not known to ssl_hub" in text or "how it was trained is not known" in text) == (method is None)
+    assert ("How it was trained is not known to ssl_hub" in text) or (method is not None)
+    assert ("Assumed, since no file says it: stem and normalisation" in text) == (method is None)
     for claim in ("without labels", "| part |", "0.996", "jxie/stl10", "Reported by the paper"):
         assert claim not in text
     assert ("chen2021exploring" in text) == (method == "simsiam") and "tian2021" not in text
@@ -326,12 +327,12 @@ def test_a_classifier_that_a_project_is_known_for_comes_along(file):
     config = json.loads((store.home() / "lite" / "config.json").read_text())
     assert config["num_classes"] == 1000 and config["label_names"][0] == "n01440764"
     assert config["ssl_hub"]["licence"] == "Apache-2.0"
-    assert config["ssl_hub"]["imported_from"]["classifier"] == "imagenet-1k"
+    assert config["ssl_hub"]["lineage"][0]["classifier"] == "imagenet-1k"
     assert config["pretrained_cfg"]["mean"] == config["pretrained_cfg"]["std"] == [0.5, 0.5, 0.5]
     classifier, images = ssl_hub.load("lite", head="imagenet-1k"), written.images
     wanted = functional.linear(written.features(images), written.content["_fc.weight"], written.content["_fc.bias"])
     torch.testing.assert_close(classifier(images), wanted, atol=1e-4, rtol=1e-5)
-    assert "trained with labels of imagenet-1k" in release_card(store.home() / "lite")
+    assert "a classifier of imagenet-1k, and so was trained with labels" in release_card(store.home() / "lite")
 
 
 def test_an_efficientnet_that_is_not_whole_or_no_lite_is_refused(file):

@@ -116,9 +116,7 @@ def test_another_stem_is_refused_with_both(file):
     ):
         import_checkpoint(file, others.STL10)
     torch.save(others.headless().state_dict(), file)
-    with pytest.raises(
-        UsageError, match=r"a 7x7 stem, the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"
-    ):
+    with pytest.raises(UsageError, match=r"a 7x7 stem, the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"):
         import_checkpoint(file, others.CIFAR10)
 
 

@@ -79,7 +79,7 @@ def test_the_same_weights_have_one_hash_however_they_are_kept(saved, tmp_path):
     origins = [weights.initial(recipe(init=name)).origin for name in names]
     assert len({origin["sha256"] for origin in origins}) == 1
     assert [origin["kind"] for origin in origins] == ["file", "file", "release", "release"]
-    assert origins[-1]["imported_from"]["file"] == "weights.safetensors"
+    assert origins[-1]["lineage"][0]["file"] == "weights.safetensors"
 
 
 def test_the_branch_and_source_of_a_checkpoint_are_chosen_as_on_import(tmp_path):

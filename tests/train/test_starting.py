@@ -60,16 +60,23 @@ def test_what_a_run_started_from_is_in_its_files_and_on_its_card(tmp_path, relea
     recipe, about = read_recipe(folder), json.loads((folder / "config.json").read_text())
     assert (recipe.views.mean, recipe.views.std) == ((0.2, 0.3, 0.4), (0.5, 0.6, 0.7))
     assert about["pretrained_cfg"]["mean"] == [0.2, 0.3, 0.4]
-    assert about["ssl_hub"]["initialised_from"] == origin and about["ssl_hub"]["licence"] == "CC-BY-NC-4.0"
+    chain = about["ssl_hub"]["lineage"]
+    assert [link["step"] for link in chain] == ["imported", "started", "pretrained"]
+    assert chain == read_facts(folder)["lineage"] and about["ssl_hub"]["licence"] == "CC-BY-NC-4.0"
     card = release_card(folder)
-    assert "Started from the weights of `theirs` (release; licence CC-BY-NC-4.0; sha256" in card
-    assert "that one, in turn, from `weights.safetensors` (import from plain" in card
-    assert "Non-commercial" in card
+    assert "1. Imported from plain, not trained with ssl_hub. The online branch of the checkpoint. File `weig" in card
+    assert "2. Started from the weights `theirs` (release). Licence: CC-BY-NC-4.0. Their sha256 is `" in card
+    assert "3. Pre-trained without labels by the recipe" in card
+    assert "Non-commercial" in card and "from weights that may have seen some" in card
 
     again = pretrain(tmp_path / "again", **{"backbone.init": str(folder), **FROZEN})
     chain = read_facts(again)["initialised_from"]
-    assert chain["kind"] == "run" and chain["initialised_from"] == origin
-    assert release_card(again).count("that one, in turn,") == 2
+    assert chain["kind"] == "run" and [link["step"] for link in chain["lineage"]] == [
+        "imported",
+        "started",
+        "pretrained",
+    ]
+    assert "5. Pre-trained without labels" in release_card(again)
 
 
 def test_the_range_of_a_release_is_that_of_the_run_unless_another_is_set(tmp_path, file):

@@ -24,7 +24,7 @@ from ssl_hub.hub.importers.heads import fit, fit_predictor
 from ssl_hub.hub.importers.project import Parts, Source
 from ssl_hub.hub.importers.reading import AUTO, read_parts
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, stem_of
-from ssl_hub.model import backbones, files, release
+from ssl_hub.model import backbones, files, lineage, release
 from ssl_hub.model.backbones import class_names
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.model.probe_head import ProbeHead
@@ -154,8 +154,10 @@ def _head(parts: Parts, origin: Source) -> ProbeHead | None:
 def _write(imported: Imported, backbone: nn.Module, method: Tensors, head: ProbeHead | None) -> None:
     """Write the release, all of it or nothing."""
     recipe, stem = imported.recipe, imported.stem
+    assumed = [what for what, by in imported.decided_by.items() if by == "assumed"]
+    link = {"step": "imported", **imported.imported_from, "licence": imported.licence, "assumed": assumed}
     about = {
-        "imported_from": imported.imported_from,
+        lineage.LINEAGE: [link],
         "licence": imported.licence,
         "stem": None if stem is None else asdict(stem),
         "decided_by": imported.decided_by,

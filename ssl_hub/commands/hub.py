@@ -35,11 +35,12 @@ def register(commands: Subparsers) -> None:
 
     push = commands.add_parser("push", help="publish a run to the Hub, in one commit")
     push.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
-    push.add_argument("repository", metavar="OWNER/NAME", help="created where it does not exist")
+    push.add_argument("repository", metavar="OWNER/NAME", help="created where it does not exist; or ./FOLDER")
     push.add_argument("--private", action="store_true", help="create the repository private")
     push.add_argument("--revision", help="a branch other than main")
     push.add_argument("--dry-run", action="store_true", help="show the files and the card; send nothing")
     push.add_argument("--allow-collapsed", action="store_true", help="publish collapsed features; the card says so")
+    push.add_argument("--licence", help="of the weights, such as cc-by-4.0 (default: what the release says)")
     push.set_defaults(run=_push)
 
     card = commands.add_parser("card", help="write the model card of a run, or of every recipe")
@@ -53,13 +54,16 @@ def _where(arguments: Namespace) -> None:
     from ssl_hub.hub.store import where
 
     used = False
-    for place in where(arguments.name):
+    found = where(arguments.name)
+    for place in found:
         mark = "->" if place.found and not used else "  "
         state = f"{place.state}, not used: an earlier place has it" if place.found and used else place.state
         used = used or place.found
         print(f"{mark} {place.kind:8} {place.location}  {state}")
     if not used:
         raise UsageError(f"{arguments.name!r} is in none of these places")
+    if (first := next(place for place in found if place.found)).damaged:
+        raise UsageError(f"what would be used, {first.location}, is damaged")
 
 
 def _list(arguments: Namespace) -> None:
@@ -116,6 +120,7 @@ def _push(arguments: Namespace) -> None:
         revision=arguments.revision,
         dry_run=arguments.dry_run,
         allow_collapsed=arguments.allow_collapsed,
+        licence=arguments.licence,
     )
     if arguments.dry_run:
         for name, size in done.files.items():
@@ -123,7 +128,10 @@ def _push(arguments: Namespace) -> None:
         print(f"\n{done.card}")
         print(f"every check passed; nothing was sent to {done.repository} (--dry-run)")
     elif done.commit is not None:
-        state = "published and loaded back" if done.new else "unchanged: already there"
+        state = "published and loaded back" if done.new else "unchanged: already there, and loaded back"
+        if done.commit.startswith("/"):
+            print(f'{state}: {done.commit}\n  ssl_hub.load("{done.commit}")')
+            return
         print(
             f'{state}: {done.repository} at {done.commit}\n  ssl_hub.load("hf-hub:{done.repository.id}@{done.commit}")'
         )

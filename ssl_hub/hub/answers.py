@@ -27,6 +27,11 @@ HTTPError: type[Exception] = HfHubHTTPError.__bases__[0]
 
 T = TypeVar("T")
 
+
+class Unreachable(UsageError):
+    """The connection to the Hub breaks, again and again: nothing it said was a refusal."""
+
+
 ATTEMPTS = 4
 FIRST_WAIT, LONGEST_WAIT = 1.0, 60.0  # seconds; the wait doubles, unless the Hub says how long
 PASSING = {408, 409, 412, 425, 429, 500, 502, 503, 504}  # 409 and 412: another commit came first
@@ -103,7 +108,7 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
     if isinstance(cause, HfHubHTTPError):
         return UsageError(start + _of_status(cause, token))
     if isinstance(cause, HTTPError):
-        return UsageError(f"{start}the connection to {where} fails ({_hidden(str(cause), token)}); try again later")
+        return Unreachable(f"{start}the connection to {where} fails ({_hidden(str(cause), token)}); try again later")
     return UsageError(f"{start}{_hidden(str(cause), token)}")
 
 

@@ -36,8 +36,11 @@ from ssl_hub.zoo import RECIPES
 TEMPLATE = Path(__file__).with_name("card_template.md")
 
 
-def release_card(folder: Path, repository: str | None = None, *, pictures: Sequence[str] = ()) -> str:
-    """The card of a run or release, as published to ``repository`` with these pictures beside it.
+def release_card(
+    folder: Path, repository: str | None = None, *, pictures: Sequence[str] = (), licence: str | None = None
+) -> str:
+    """The card of a run or release, as published to ``repository`` with these pictures beside it, under a ``licence``
+    where one is stated.
 
     Raises UsageError where its config.json, recipe.json or results.json is damaged or holds what is no measurement.
     """
@@ -55,7 +58,7 @@ def release_card(folder: Path, repository: str | None = None, *, pictures: Seque
             load_name=folder.name if bundled else f"hf-hub:{repository}",
             collapsed=bool(about.get("collapsed", False)),
             story=Story(lineage_of(config, read_recipe(folder), read_facts(folder))),
-            licence=str(about.get("licence", UNKNOWN)),
+            licence=licence or str(about.get("licence", UNKNOWN)),
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),
 <<<<<<< HEAD

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.glance import problem_of
 from ssl_hub.hub.store import BUNDLED, NAME, home
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, read_results
@@ -20,8 +22,8 @@ from ssl_hub.zoo import RECIPES
 class Holding:
     """A release or run on this machine.
 
-    ``size`` is in bytes, checkpoints included; an unfinished run has no model; ``problem`` says why results cannot be
-    read, where they cannot.
+    ``size`` is in bytes, checkpoints included; an unfinished run has no model; ``problem`` names what is damaged, as
+    far as it shows without reading the weights.
     """
 
     name: str
@@ -44,12 +46,11 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _holding(place: Literal["store", "bundled"], folder: Path) -> Holding:
-    size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
-    results, problem = [], ""
-    try:
+    results, size, problem = [], 0, problem_of(folder)  # one damaged release hides no other
+    with suppress(OSError):
+        size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    with suppress(UsageError):
         results = read_results(folder)
-    except UsageError as error:  # one damaged release hides no other
-        problem = str(error)
     return Holding(folder.name, place, folder, size, (folder / CONFIG).is_file(), results, problem)
 
 

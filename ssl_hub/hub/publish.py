@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.card import release_card
+from ssl_hub.hub.folders import check_target, put
+from ssl_hub.hub.markdown import slug
 from ssl_hub.hub.pictures import SPECTRUM, TRAINING, pictures
+from ssl_hub.hub.readme import merged
 from ssl_hub.hub.remote import ID, PREFIX, Repository
-from ssl_hub.hub.store import local
+from ssl_hub.hub.store import local, owned
 from ssl_hub.hub.verify import check
 from ssl_hub.model.files import (
     CONFIG,
@@ -28,6 +33,7 @@ from ssl_hub.model.files import (
     RESULTS_FILE,
     as_json,
     hashes_of,
+    record,
     release_files,
     sha256,
 )
@@ -37,7 +43,7 @@ from ssl_hub.processes import speaks
 if TYPE_CHECKING:
     from huggingface_hub import HfApi, ModelInfo
 
-CARD = "README.md"
+CARD, PICTURES = "README.md", (TRAINING, SPECTRUM)
 # What a release may consist of, and so what a commit takes away that an earlier release had; other files stay.
 OURS = (RECIPE, CONFIG, MODEL, METHOD, RESULTS_FILE, HASHES, f"{HEADS_FOLDER}/*", TRAINING, SPECTRUM, CARD)
 
@@ -65,42 +71,77 @@ def push(
     revision: str | None = None,
     dry_run: bool = False,
     allow_collapsed: bool = False,
+    licence: str | None = None,
 ) -> Publication:
-    """Publish a finished run, an imported model or any other release to the Hub, in one commit.
+    """Publish a finished run, an imported model or any other release to the Hub in one commit, or to a folder.
 
-    Everything is checked before anything is sent, and the published files are fetched back by their commit and
-    compared. An unchanged release makes no commit. Whatever interrupts it, the branch holds the whole release or what
-    it held before. On several processes the main one publishes alone.
+    Everything is checked before anything is sent, and what is there then is fetched back by its commit and compared,
+    also where nothing was new: a release that does not come back as it was sent is never passed over. An unchanged
+    release makes no commit. What the owner has written into the README there stays. Whatever interrupts it, the branch
+    holds the whole release or what it held before. On several processes the main one publishes alone.
 
     Args:
         run: a folder, or a name in the store.
-        repository: ``owner/name``; created where it does not exist.
+        repository: ``owner/name``, created where it does not exist; or the path of a folder, which begins with ``.``,
+            ``/`` or ``~``.
         private: create it so. Raises for a repository that is public already.
         revision: a branch other than ``main``; created where it does not exist.
         dry_run: send nothing.
         allow_collapsed: publish a model whose features have collapsed; its card says so.
+        licence: of the weights, which the release then says; by default what it says already, which may be none.
 
     Raises:
         UsageError: a run that is unfinished, collapsed, damaged, changed since it was written or not finite, naming the
             file; a wrong name, no access, a Hub that stays unreachable or does not give back what it was given.
     """
+    if isinstance(repository, str) and repository.startswith((".", "/", "~")):
+        if private or revision is not None:
+            raise UsageError(f"{repository} is a folder, which has no revisions and nobody to be private from")
+        return _to_folder(local(run), expanded(repository), dry_run, allow_collapsed, licence)
     if not isinstance(repository, str) or not re.fullmatch(ID, repository.removeprefix(PREFIX)):
         raise UsageError(f"got {repository!r}, expected OWNER/NAME: your name on the Hub, and that of the repository")
     if revision == "":
         raise UsageError("revision is '', expected the name of a branch; leave it out for main")
     target = Repository(repository.removeprefix(PREFIX), revision)
     folder = local(run)
-    staged = stage(folder, target, allow_collapsed=allow_collapsed)
+    staged = stage(folder, target, allow_collapsed=allow_collapsed, licence=licence)
     plan = Publication(target, {name: _size(content) for name, content in staged.items()}, _text(staged[CARD]))
     if dry_run or not speaks():
         return plan
-    commit, new = _commit(target, staged, private=private)
-    if new:
-        _compare(Repository(target.id, commit), folder, staged)
+    _note_licence(folder, staged, licence)
+    commit, new, sent = _commit(target, staged, private=private)
+    _compare(Repository(target.id, commit), folder, sent)
     return Publication(target, plan.files, plan.card, commit, new)
 
 
-def stage(folder: Path, target: Repository, *, allow_collapsed: bool) -> dict[str, Path | bytes]:
+def _to_folder(folder: Path, target: Path, dry_run: bool, allow_collapsed: bool, licence: str | None) -> Publication:
+    """The same release in a folder: all of it, or what was there before."""
+    check_target(target, folder)
+    named = Repository(f"OWNER/{slug(target.resolve().name)}")
+    staged = stage(folder, named, allow_collapsed=allow_collapsed, licence=licence)
+    text = merged(_text(staged[CARD]), (target / CARD).read_text() if (target / CARD).is_file() else None)
+    staged[CARD] = text.encode()
+    plan = Publication(Repository(str(target)), {name: _size(content) for name, content in staged.items()}, text)
+    if dry_run or not speaks():
+        return plan
+    _note_licence(folder, staged, licence)
+    new = not all(_same(target / name, content) for name, content in staged.items())
+    if new:
+        put(target, staged, ours=OURS)
+    return replace(plan, commit=str(target.resolve()), new=new)
+
+
+def _note_licence(folder: Path, staged: Mapping[str, Path | bytes], licence: str | None) -> None:
+    """Have the release itself say the licence that was stated, so that the next push says it too."""
+    content = staged[CONFIG]
+    if licence is not None and isinstance(content, bytes) and owned(folder):
+        replace_file(folder / CONFIG, content)
+        record(folder, CONFIG)
+
+
+def stage(
+    folder: Path, target: Repository, *, allow_collapsed: bool, licence: str | None = None
+) -> dict[str, Path | bytes]:
     """The files to publish, by name in the repository: a path, or the content of what is made for the purpose."""
     check(folder)
     if read_config(folder)["ssl_hub"].get("collapsed") and not allow_collapsed:
@@ -109,13 +150,28 @@ def stage(folder: Path, target: Repository, *, allow_collapsed: bool) -> dict[st
             " it all the same, and have its card say so, give --allow-collapsed"
         )
     names = release_files(folder)
+    hashes = hashes_of(folder, names)
+    stated: dict[str, bytes] = {}
+    if licence is not None:
+        if not licence.strip() or not licence.isprintable():
+            raise UsageError(f"licence is {licence!r}, expected its name, such as cc-by-4.0")
+        config = json.loads((folder / CONFIG).read_bytes())
+        config.setdefault("ssl_hub", {})["licence"] = licence.strip()
+        stated[CONFIG] = (json.dumps(config, indent=2) + "\n").encode()
+        hashes[CONFIG] = hashlib.sha256(stated[CONFIG]).hexdigest()
     drawn = pictures(folder, target.id.split("/")[1])
-    made = {CARD: release_card(folder, target.id, pictures=list(drawn)).encode(), **drawn}
-    return {**{name: folder / name for name in names}, HASHES: as_json(hashes_of(folder, names)), **made}
+    card = release_card(folder, target.id, pictures=list(drawn), licence=licence)
+    files: dict[str, Path | bytes] = {name: folder / name for name in names}
+    return {**files, **stated, HASHES: as_json(hashes), CARD: card.encode(), **drawn}
 
 
-def _commit(target: Repository, staged: Mapping[str, Path | bytes], *, private: bool) -> tuple[str, bool]:
-    """Have the branch hold exactly this release; returns its commit, and whether that is a new one.
+def _commit(
+    target: Repository, staged: Mapping[str, Path | bytes], *, private: bool
+) -> tuple[str, bool, dict[str, Path | bytes]]:
+    """Have the branch hold exactly this release; returns its commit, whether that is a new one, and what it holds.
+
+    The release, the card and the pictures are compared apart. Of the card, the owner's words stay; pictures of the same
+    release are left as they are, since the same log is drawn otherwise by other versions.
 
     Each attempt looks at the branch first. So one that broke off after the commit finds the work done, and one that
     meets somebody else's commit starts from there.
@@ -126,19 +182,27 @@ def _commit(target: Repository, staged: Mapping[str, Path | bytes], *, private: 
 
     api, name, branch = HfApi(), str(target), target.revision or "main"
     patiently(partial(_create, api, target, private=private), name, "publish to")
-    wanted = {path: _identity(content) for path, content in staged.items()}
     found: list[str | None] = []  # at each attempt
+    sent: dict[str, Path | bytes] = {}
 
     def attempt() -> str:
         head = api.model_info(target.id, revision=branch).sha
         found.append(head)
         there = _there(api, target.id, head)
+        sent.clear()
+        sent.update({**staged, CARD: merged(_text(staged[CARD]), _readme(target.id, head, there)).encode()})
+        wanted = {path: _identity(content) for path, content in sent.items()}
         gone = [path for path in there if path not in wanted and any(fnmatchcase(path, ours) for ours in OURS)]
         changed = [path for path, identities in wanted.items() if there.get(path) not in identities]
+        if {*gone, *changed} <= {CARD, *PICTURES}:  # the same weights and numbers
+            for picture in [path for path in PICTURES if path in there]:
+                sent.pop(picture, None)
+            gone = [path for path in gone if path not in PICTURES]
+            changed = [path for path in changed if path not in PICTURES or path not in there]
         if not changed and not gone:
             assert head is not None
             return head
-        operations = [CommitOperationAdd(path, staged[path]) for path in changed]
+        operations = [CommitOperationAdd(path, sent[path]) for path in changed]
         return api.create_commit(
             target.id,
             [*operations, *(CommitOperationDelete(path) for path in gone)],
@@ -148,7 +212,17 @@ def _commit(target: Repository, staged: Mapping[str, Path | bytes], *, private: 
         ).oid
 
     commit = patiently(attempt, name, "publish to")
-    return commit, commit != found[0]
+    return commit, commit != found[0], sent
+
+
+def _readme(repository: str, head: str | None, there: Mapping[str, str]) -> str | None:
+    """The README of a commit; None where there is none."""
+    from huggingface_hub import hf_hub_download
+
+    if CARD not in there:
+        return None
+    with tempfile.TemporaryDirectory() as cache:
+        return Path(hf_hub_download(repository, CARD, revision=head, cache_dir=cache)).read_text(errors="replace")
 
 
 def _create(api: HfApi, target: Repository, *, private: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -41,9 +41,9 @@ class Repository:
 def look(repository: Repository, files: Sequence[str]) -> str:
     """What a fetch would find, in words. Raises UsageError where it would fail."""
     from huggingface_hub import HfApi, constants, snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import LocalEntryNotFoundError, RevisionNotFoundError
 
-    from ssl_hub.hub.answers import patiently
+    from ssl_hub.hub.answers import HTTPError, explained, patiently
 
     name, revision, cached = repository.id, repository.revision, None
     with suppress(LocalEntryNotFoundError):
@@ -51,14 +51,24 @@ def look(repository: Repository, files: Sequence[str]) -> str:
     if constants.HF_HUB_OFFLINE and cached is not None:
         return f"commit {cached[:8]}, in the cache"
     ask = partial(HfApi().model_info, name, revision=revision, files_metadata=True)
-    found = patiently(ask, str(repository), "find")
+    if cached is None:
+        found = patiently(ask, str(repository), "find")
+    else:
+        try:
+            found = ask()
+        except RevisionNotFoundError as error:
+            raise explained(error, str(repository), "find") from None
+        except (HTTPError, OSError, ValueError) as error:  # a fetch takes what is in the cache then
+            reason = str(explained(error, str(repository), "ask for")).partition(": ")[2]
+            return f"commit {cached[:8]}, in the cache; the Hub cannot be asked: {reason}"
     size = sum(file.size or 0 for file in found.siblings or [] if file.rfilename in files)
     state = "in the cache" if found.sha == cached else f"{readable(size)} to download"
     return f"commit {(found.sha or '')[:8]}, {state}"
 
 
-def fetch(repository: Repository, files: Sequence[str]) -> Path:
-    """Folder in the Hub's cache that holds those of ``files`` (names or patterns) that the release has, as published.
+def fetch(repository: Repository, files: Sequence[str], *, check_hashes: bool = True) -> Path:
+    """Folder in the Hub's cache that holds those of ``files`` (names or patterns) that the release has, as published if
+    ``check_hashes``.
 
     Only these are downloaded. A file that is not what hashes.json says is downloaded once more, and if that does not
     help it is removed from the cache.
@@ -69,17 +79,24 @@ def fetch(repository: Repository, files: Sequence[str]) -> Path:
     """
     from huggingface_hub import hf_hub_download, snapshot_download
 
-    from ssl_hub.hub.answers import patiently
+    from ssl_hub.hub.answers import Unreachable, patiently
 
     wanted = [*files, HASHES]
     name = str(repository)
     download = partial(snapshot_download, repository.id, revision=repository.revision, allow_patterns=wanted)
-    folder = Path(patiently(download, name, "fetch"))
+    try:
+        folder = Path(patiently(download, name, "fetch"))
+    except Unreachable:
+        if (cached := _cached(download)) is None:
+            raise
+        folder = cached
     for required in (CONFIG, MODEL):
         if not (folder / required).is_file():
             raise UsageError(f"{name} has no {required}, so it is no release; {_what_else(repository)}")
-    if not (folder / HASHES).is_file():
+    if check_hashes and not (folder / HASHES).is_file():
         warnings.warn(f"{name} carries no {HASHES}: what was downloaded could not be checked", stacklevel=4)
+    if not check_hashes:
+        return folder
     if damaged := _damaged(folder, files):
         for file in {*damaged, HASHES}:
             again = partial(hf_hub_download, repository.id, file, revision=folder.name, force_download=True)
@@ -107,6 +124,14 @@ def records(owner: str, files: Sequence[str]) -> list[tuple[str, Path]]:
         download = partial(snapshot_download, name, allow_patterns=[*files])
         found.append((name, Path(patiently(download, name, "fetch"))))
     return found
+
+
+def _cached(download: Callable[..., str]) -> Path | None:
+    """What of it is in the cache, without asking the Hub; None where that is not enough."""
+    try:
+        return Path(download(local_files_only=True))
+    except (OSError, ValueError):
+        return None
 
 
 def _damaged(folder: Path, files: Sequence[str]) -> list[str]:

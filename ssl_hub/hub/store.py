@@ -7,14 +7,15 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.glance import problem_of
 from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
-from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, release_files
+from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, check_whole, release_files
 from ssl_hub.registry import suggest
 from ssl_hub.zoo import RECIPES
 
@@ -56,6 +57,7 @@ class Place:
     location: str
     found: bool
     state: str
+    damaged: bool = False  # what is there is used, and will not load
 
 
 def where(name: str | Path) -> list[Place]:
@@ -64,7 +66,7 @@ def where(name: str | Path) -> list[Place]:
     Asks the Hub whether it has the name, and downloads nothing. Raises UsageError for what can be no name.
     """
     text = _text(name)
-    places = _local(text)
+    places = [_seen(place) for place in _local(text)]
     repository = _repository(text)
     if isinstance(repository, str):
         return [*places, Place("hub", "", False, repository)] if repository else places
@@ -75,6 +77,13 @@ def where(name: str | Path) -> list[Place]:
         return [*places, Place("hub", location, False, str(error))]
 
 
+def _seen(place: Place) -> Place:
+    """A place with what is wrong with the release there, as far as it can be seen without reading its weights."""
+    if place.found and (problem := problem_of(Path(place.location))):
+        return replace(place, state=f"damaged: {problem}", damaged=True)
+    return place
+
+
 def places(name: str | Path) -> list[Place]:
     """The places of :func:`where` that are on this machine; none for what can be no name of a release."""
     try:
@@ -83,8 +92,9 @@ def places(name: str | Path) -> list[Place]:
         return []
 
 
-def resolve(name: str | Path, files: Sequence[str] = TO_LOAD) -> Path:
-    """The folder of a release; from the Hub, one in its cache with those of ``files`` that the release has.
+def resolve(name: str | Path, files: Sequence[str] = TO_LOAD, *, check_hashes: bool = True) -> Path:
+    """The folder of a release; from the Hub, one in its cache with those of ``files`` that the release has, as they
+    were published if ``check_hashes``.
 
     Raises UsageError that says where the name was looked for and how to get it.
     """
@@ -97,7 +107,7 @@ def resolve(name: str | Path, files: Sequence[str] = TO_LOAD) -> Path:
     if isinstance(repository, str):
         raise _not_found(text, [*places, Place("hub", "", False, repository)])
     try:
-        return fetch(repository, files)
+        return fetch(repository, files, check_hashes=check_hashes)
     except UsageError as error:
         if not places:
             raise
@@ -138,6 +148,8 @@ def _local(text: str) -> list[Place]:
     folder = _place("folder", expanded(text))
     if _is_path(text):
         return [folder]
+    if re.fullmatch(f"{NAME}@.+", text):
+        return [Place("store", str(home() / text), False, "holds no revisions: not asked")]
     if not re.fullmatch(NAME, text):
         raise UsageError(f"no folder {text!r}, and it is no release name: those have letters, digits, '.', '_' and '-'")
     return [folder, _place("store", home() / text), _place("bundled", BUNDLED / text)]
@@ -223,7 +235,12 @@ def _in_hub_cache(folder: Path) -> bool:
 
 
 def load(
-    name_or_path: str | Path, *, head: str | None = None, num_classes: int | None = None, which: Branch = "online"
+    name_or_path: str | Path,
+    *,
+    head: str | None = None,
+    num_classes: int | None = None,
+    which: Branch = "online",
+    check_hashes: bool = True,
 ) -> nn.Module:
     """A trained backbone as a timm model in eval mode.
 
@@ -235,6 +252,8 @@ def load(
         num_classes: a fresh, untrained classifier of that many classes, for fine-tuning. Without either the model gives
             pooled features [B, C].
         which: the ``online`` backbone or, for methods that have one, the ``target``'s.
+        check_hashes: compare the files with what hashes.json lists, where there is one: one flipped bit is found. False
+            saves reading them twice, and loads whatever is there.
 
     Raises:
         UsageError: no such release (naming the nearest and how to get it), no such head, a head of another width, both
@@ -253,7 +272,9 @@ def load(
     if head is not None:
         path = head_path(Path(), head)
         files += [path.as_posix(), path.with_suffix(".json").as_posix()]
-    folder = resolve(name_or_path, files)
+    folder = resolve(name_or_path, files, check_hashes=check_hashes)
+    if check_hashes and not _in_hub_cache(folder):  # what came from the Hub was checked when it was found
+        check_whole(folder, files)
     if head is None:
         if num_classes is not None:
             warnings.warn(f"the classifier of {num_classes} classes is new and untrained; fine-tune it", stacklevel=2)

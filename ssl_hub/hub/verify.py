@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-
-from safetensors import safe_open
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.store import resolve
@@ -23,6 +20,7 @@ from ssl_hub.model.files import (
     release_files,
 )
 from ssl_hub.model.probe_head import ProbeHead, head_path
+from ssl_hub.model.reading import read_json, read_metadata
 from ssl_hub.model.release import check_finite, load_backbone, read_config, read_tensors
 from ssl_hub.model.results import read_results
 
@@ -68,16 +66,15 @@ def check(folder: Path) -> Verified:
 def _check_tensors(path: Path) -> None:
     """Raise UsageError unless this is a finite safetensors file of the kind that transformers takes."""
     check_finite(path, read_tensors(path))
-    with safe_open(path, framework="pt") as file:
-        if (file.metadata() or {}).get("format") != "pt":
-            raise UsageError(f"{path} lacks the metadata 'format: pt', which transformers asks for; save it again")
+    if read_metadata(path).get("format") != "pt":
+        raise UsageError(f"{path} lacks the metadata 'format: pt', which transformers asks for; save it again")
 
 
 def _check_head(folder: Path, path: Path, width: int | None) -> None:
     """Raise UsageError unless the head's files are named after its data, and it fits the backbone."""
     try:
-        dataset = str(json.loads(path.read_text())["dataset"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        dataset = str(read_json(path)["dataset"])
+    except (KeyError, TypeError, IndexError) as error:
         raise UsageError(f"{path} describes no head ({error})") from None
     if head_path(folder, dataset) != path.with_suffix(".safetensors"):
         raise UsageError(

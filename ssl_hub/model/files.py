@@ -62,22 +62,34 @@ def read_hashes(folder: Path) -> dict[str, str] | None:
     path = folder / HASHES
     if not path.exists():
         return None
+    from ssl_hub.model.reading import read_json  # which needs names of files from here
+
     try:
-        noted = json.loads(path.read_bytes())["sha256"]
+        noted = read_json(path)["sha256"]
         return {str(name): str(digest) for name, digest in noted.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (UsageError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"{path} holds no hashes ({error}); delete it if the other files are as they should be"
         ) from None
 
 
 def check_unchanged(folder: Path, names: Iterable[str]) -> None:
-    """Raise UsageError that names the first of these files that is not what was noted."""
+    """Raise UsageError that names those of these files that are not what was noted."""
     if differing := changed(folder, names):
+        others = f" (nor {', '.join(differing[1:])})" if differing[1:] else ""
         raise UsageError(
-            f"{folder / differing[0]} is not the file that {HASHES} lists; restore it, or, if you changed it and mean"
-            f" it, delete {HASHES}"
+            f"{folder / differing[0]} is not the file that {HASHES} lists{others}; restore it, or, if you changed it"
+            f" and mean it, delete {HASHES}"
         )
+
+
+def check_whole(folder: Path, names: Iterable[str]) -> None:
+    """As :func:`check_unchanged`, and UsageError where one that was noted is missing."""
+    names = [*names]
+    for name in names:
+        if name in (read_hashes(folder) or {}) and not (folder / name).is_file():
+            raise UsageError(f"{folder / name} is missing, and {HASHES} lists it; restore it, or fetch it again")
+    check_unchanged(folder, names)
 
 
 def readable(size: int) -> str:

@@ -44,11 +44,21 @@ def load_strictly(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str
         for name in sorted(own.keys() & tensors.keys())
         if own[name].shape != tensors[name].shape
     ]
-    if missing or unexpected or reshaped:
-        matched = len(own) - len(missing) - len(reshaped)
+    retyped = [
+        f"{name}: {tensors[name].dtype}"
+        for name in sorted(own.keys() & tensors.keys())
+        if own[name].is_floating_point() != tensors[name].is_floating_point()
+    ]
+    if missing or unexpected or reshaped or retyped:
+        matched = len(own) - len(missing) - len({*reshaped, *retyped})
         details = [
             f"{len(names)} {what} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
-            for what, names in (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
+            for what, names in (
+                ("missing", missing),
+                ("unexpected", unexpected),
+                ("of another shape", reshaped),
+                ("of another type", retyped),
+            )
             if names
         ]
         raise UsageError(f"{where}: {matched} of {len(own)} tensors fit {type(model).__name__}; {'; '.join(details)}")

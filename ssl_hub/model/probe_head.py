@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ssl_hub.atomic import replace_file
@@ -18,6 +17,7 @@ from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
 from ssl_hub.model import files
 from ssl_hub.model.files import HEADS_FOLDER
+from ssl_hub.model.reading import read_json, read_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +93,10 @@ class ProbeHead:
                 + (f"its name is {Path(dataset).name!r}" if Path(dataset).name in there else "probe the backbone first")
             )
         try:
-            tensors = load_file(path)
-            about = json.loads(path.with_suffix(".json").read_text())
+            tensors = read_tensors(path)
+            about = read_json(path.with_suffix(".json"))
             head = cls(tensors["weight"], tensors["bias"], tuple(about["classes"]), about["dataset"], about["settings"])
-        except (SafetensorError, OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"cannot read the head {path} with its .json: {type(error).__name__}: {error}; probe the backbone again"
             ) from None

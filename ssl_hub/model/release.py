@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from ssl_hub.atomic import replace_file
@@ -34,6 +33,8 @@ from ssl_hub.model.files import RECIPE as RECIPE
 from ssl_hub.model.loading import check_finite as check_finite
 from ssl_hub.model.loading import load_strictly as load_strictly
 from ssl_hub.model.parts import PLUGINS, from_plugins
+from ssl_hub.model.reading import read_json
+from ssl_hub.model.reading import read_tensors as read_tensors
 from ssl_hub.model.release_config import FORMAT as FORMAT
 from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
@@ -49,22 +50,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file in one step: contiguous CPU copies, metadata ``format: pt`` as transformers asks."""
     plain = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
     replace_file(path, save(plain, metadata={"format": "pt"}))
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file; :class:`UsageError` where it is missing or damaged. Nothing in it is executed."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        pickles = sorted(other.name for other in path.parent.glob("*") if other.suffix in files.PICKLES)
-        if pickles:
-            raise UsageError(
-                f"{path} is missing, and {', '.join(pickles)} beside it can run code when it is read, so it is not;"
-                " turn it into a release with `ssl-hub import`"
-            ) from None
-        raise UsageError(f"{path} is missing; the release is incomplete") from None
-    except (SafetensorError, OSError) as error:
-        raise UsageError(f"{path} is not a readable safetensors file ({error})") from None
 
 
 def write_recipe(folder: Path, recipe: Recipe | None, facts: Mapping[str, Any]) -> None:
@@ -90,21 +75,24 @@ def read_recipe_file(path: Path) -> Recipe:
 
 def _recipe_in(path: Path) -> Recipe | None:
     try:
-        recipe = json.loads(path.read_text())["recipe"]
+        recipe = read_json(path)["recipe"]
         return None if recipe is None else from_dict(recipe)
     except UnknownSetting as error:
         raise UnknownSetting(
             f"{path} was written by a newer ssl_hub; upgrade it to read the recipe ({error})"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise UsageError(f"{path} holds no recipe ({error})") from None
+    except UsageError as error:
+        said = str(error)
+        raise UsageError(said if said.startswith(str(path)) else f"{path} holds no recipe ({said})") from None
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """What recipe.json says of the run (seed, versions, batch, ...); nothing for a folder without one."""
     path = folder / RECIPE
     read_recipe(folder)  # whose errors name the file
-    facts = json.loads(path.read_text()).get("run") if path.exists() else {}
+    facts = read_json(path).get("run") if path.exists() else {}
     if not isinstance(facts, dict):
         raise UsageError(f"{path}: 'run' is {facts!r}, expected an object")
     return facts

@@ -13,6 +13,7 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
 from ssl_hub.model.files import CONFIG
+from ssl_hub.model.reading import read_json
 
 FORMAT = 1  # of the "ssl_hub" key; newer files with unknown keys still load, with a warning
 # What of timm's pretrained_cfg is a release's own: how images come in. The architecture has the rest; and where else to
@@ -27,14 +28,9 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 def read_config(folder: Path) -> dict[str, Any]:
     """``config.json`` of a release, or :class:`UsageError` where it is none."""
     path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UsageError(
-            f"{folder} has no {CONFIG}, so it is no release; is the run still training, or the path wrong?"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} is not JSON ({error})") from None
+    if not path.exists():
+        raise UsageError(f"{folder} has no {CONFIG}, so it is no release; is it still training, or the path wrong?")
+    config = read_json(path)
     if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
         raise UsageError(f"{path} names no 'architecture', as timm's config.json does")
     about = config.setdefault("ssl_hub", {})

@@ -16,6 +16,7 @@ from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
 from ssl_hub.model import files
 from ssl_hub.model.files import RESULTS_FILE as RESULTS_FILE
+from ssl_hub.model.reading import read_json
 
 MEASURED_WITH = ("ssl_hub", "torch", "timm")
 
@@ -81,6 +82,9 @@ class Result:
         words = (self.metric, self.dataset, self.split, self.protocol, self.date)
         if not all(isinstance(word, str) for word in words) or not isinstance(self.settings, Mapping):
             raise UsageError(f"{where} is no result: its names must be text, and its settings an object")
+        whole_seed = self.seed is None or (isinstance(plain(self.seed, "seed"), int) and type(self.seed) is not bool)
+        if not whole_seed or not isinstance(self.versions, Mapping) or type(self.collapsed) is not bool:
+            raise UsageError(f"{where} is no result: expected a whole seed, versions by package, and collapsed or not")
         value = plain(self.value, where)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 100:
             raise UsageError(f"{where} is {value!r}, expected a percentage from 0 to 100")
@@ -152,7 +156,10 @@ def read_results(folder: Path) -> list[Result]:
     """The records of ``folder/results.json`` in order; none where there is no file. Unknown, newer keys are ignored."""
     path = Path(folder) / RESULTS_FILE
     known = {f.name for f in fields(Result)}
-    return [Result(**{k: v for k, v in record.items() if k in known}) for record in _read_records(path)]
+    try:
+        return [Result(**{k: v for k, v in record.items() if k in known}) for record in _read_records(path)]
+    except UsageError as error:
+        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def _identity(record: Mapping[str, Any]) -> str:
@@ -164,9 +171,9 @@ def _read_records(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        records = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} must hold JSON, got {error}; repair or remove the file") from None
+        records = read_json(path)
+    except UsageError as error:
+        raise UsageError(f"{path} must hold results: {error}; repair or remove the file") from None
     required = {"metric", "value", "dataset", "split", "protocol"}
     if not isinstance(records, list) or not all(isinstance(r, dict) and required <= r.keys() for r in records):
         raise UsageError(f"{path} must hold a list of results with {', '.join(sorted(required))}; repair or remove it")

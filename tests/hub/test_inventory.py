@@ -1,9 +1,13 @@
 """What is in the store, and what may be removed from it."""
 
+import os
 import shutil
 
 import pytest
 
+import ssl_hub
+import ssl_hub.hub.verify
+from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import inventory
 from ssl_hub.hub.store import home
@@ -32,10 +36,46 @@ def test_what_is_here_with_its_size_and_results(stored):
     assert (tiny.name, tiny.place) == ("tiny", "bundled")
 
 
-def test_a_damaged_release_is_listed_with_what_is_wrong(stored):
-    (stored / "results.json").write_text("{")
+RESULT = '[{"metric":"top1","value":1,"dataset":"d","split":"s","protocol":"p"%s}]'
+DAMAGE = {
+    "cut": b"{",
+    "deep": b"[" * 100_000,
+    "deep but whole": b"[" * 500 + b"]" * 500,
+    "no text": b"\xff\xfe",
+    "other": b"{}" * 1,
+    "huge number": (RESULT % "").replace('"value":1', '"value":1e999').encode(),
+    "date": (RESULT % ',"date":{}').encode(),
+    "seed": (RESULT % ',"seed":[1]').encode(),
+    "versions": (RESULT % ',"versions":3').encode(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("name", ["results.json", "config.json", "recipe.json", "hashes.json", "model.safetensors"])
+def test_a_damaged_release_is_listed_with_what_is_wrong_and_hides_no_other(stored, capsys, name, damage):
+    (stored / name).write_bytes(DAMAGE[damage])
     mine, *others = inventory.list_releases()
-    assert "results.json must hold JSON" in mine.problem and len(others) == 2
+    assert name in mine.problem and "\n" not in mine.problem and len(others) == 2
+    assert main(["list"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 3 and name in shown[0] and shown[0].startswith("mine")
+    if name == "results.json":  # which loading does not read
+        return
+    with pytest.raises(UsageError, match=name):
+        ssl_hub.load("mine")
+    assert main(["where", "mine"]) == 2
+    assert name in capsys.readouterr().out
+    with pytest.raises(UsageError, match=name):
+        ssl_hub.hub.verify.verify("mine")
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_file_is_named_and_not_waited_for(stored, kind):
+    (stored / "config.json").unlink()
+    (stored / "config.json").mkdir() if kind == "folder" else os.mkfifo(stored / "config.json")
+    with pytest.raises(UsageError, match=r"config\.json"):
+        ssl_hub.load("mine")
+    assert "mine" in {holding.name for holding in inventory.list_releases()}
 
 
 def test_only_what_is_in_the_store_is_removed(stored, tmp_path):

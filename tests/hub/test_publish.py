@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+import yaml
 from conftest import make_release
 from hub_server import FOREVER, TOKEN
 
@@ -16,6 +18,7 @@ from ssl_hub.hub.store import home, load
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE, record, seal
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_tensors, write_tensors
+from ssl_hub.model.results import Result, append_results
 
 RELEASE = {CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, HASHES, "heads/digits.safetensors", "heads/digits.json"}
 NAME = "ann/digits"
@@ -48,6 +51,76 @@ def test_a_changed_run_replaces_its_own_files_and_leaves_others(hub, run):
     seal(run)
     assert push(run, NAME).new
     assert published(hub) == RELEASE | {"README.md", "LICENSE", "extra/heads.json"}
+
+
+def test_the_owners_words_survive_and_an_unchanged_run_makes_no_commit(hub, run):
+    push(run, NAME)
+    theirs = hub.main(NAME)["README.md"].decode()
+    theirs = theirs.replace("## Limits\n", "## Limits\n\nNot for cats.\n").replace("tags:\n", "tags:\n- mine\n")
+    theirs = theirs.replace("## Citation", "## My words\n\nHello.\n\n## Citation")
+    theirs = re.sub(r"(?s)## Use it.*?(?=## My words)", "", theirs)
+    hub.repos[NAME].commit("main", {**hub.main(NAME), "README.md": theirs.encode()})
+    commits = hub.commits(NAME)
+    assert not push(run, NAME).new and hub.commits(NAME) == commits
+    append_results(run, [Result(metric="top1", value=12.5, dataset="digits", split="test", protocol="knn")])
+    for _ in range(2):  # the second push sees what the first one merged
+        push(run, NAME)
+        card = hub.main(NAME)["README.md"].decode()
+        assert "Not for cats." in card and "## My words\n\nHello." in card and "## Use it" not in card
+        assert "12.50" in card and "value: 12.5" in card and "- mine" in card
+    assert hub.commits(NAME) == commits + 1
+    (metadata,) = re.findall(r"(?s)\A---\n(.*?)\n---\n", card)
+    assert "mine" in yaml.safe_load(metadata)["tags"]
+
+
+def test_a_readme_that_is_the_owners_alone_is_left_as_it_is(hub, run):
+    hub.add(NAME, {"README.md": b"# mine\n"})
+    push(run, NAME)
+    assert hub.main(NAME)["README.md"] == b"# mine\n" and published(hub) == RELEASE | {"README.md"}
+
+
+def test_pictures_of_the_same_release_are_left_as_they_are(hub, run):
+    push(run, NAME)
+    hub.repos[NAME].commit("main", {**hub.main(NAME), "training.png": b"drawn by another version"})
+    assert not push(run, NAME).new
+    assert hub.main(NAME)["training.png"] == b"drawn by another version"
+
+
+def test_a_licence_is_stated_by_the_release_its_card_and_every_later_push(hub, run):
+    assert "license: unknown" in push(run, NAME, dry_run=True).card
+    plan = push(run, NAME, dry_run=True, licence="CC-BY-4.0")
+    assert "license: cc-by-4.0" in plan.card and "licence" not in json.loads((run / CONFIG).read_text())["ssl_hub"]
+    push(run, NAME, licence="CC-BY-4.0")
+    assert json.loads(hub.main(NAME)[CONFIG])["ssl_hub"]["licence"] == "CC-BY-4.0"
+    assert not push(run, NAME).new  # the run says it too
+    assert "Weights: CC-BY-4.0." in hub.main(NAME)["README.md"].decode()
+    load(f"hf-hub:{NAME}")
+    with pytest.raises(UsageError, match="licence is ' ', expected its name"):
+        push(run, NAME, licence=" ")
+
+
+def test_a_folder_gets_the_same_release_and_keeps_what_is_not_ours(hub, run, tmp_path):
+    target = tmp_path / "shared" / "digits"
+    assert push(run, str(target)).new and hub.log == []
+    assert {str(p.relative_to(target)) for p in target.rglob("*") if p.is_file()} == RELEASE | {"README.md"}
+    image = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(load(target)(image), load(run)(image))
+    assert not push(run, str(target)).new
+    (target / "LICENSE").write_text("mine")
+    (target / "README.md").write_text((target / "README.md").read_text().replace("## Limits", "## Mine\n\n## Limits"))
+    append_results(run, [Result(metric="top1", value=12.5, dataset="digits", split="test", protocol="knn")])
+    assert push(run, str(target)).new
+    card = (target / "README.md").read_text()
+    assert "## Mine" in card and "12.50" in card and (target / "LICENSE").read_text() == "mine"
+    assert [path.name for path in target.parent.iterdir()] == ["digits"]
+    target.rename(target.with_name(".digits.replaced"))  # as a kill between two renames leaves it
+    assert not push(run, str(target)).new
+    for bad, said in ((run, "is the run itself"), (tmp_path, "holds something that is no release")):
+        with pytest.raises(UsageError, match=said):
+            push(run, str(bad))
+    with pytest.raises(UsageError, match="which has no revisions"):
+        push(run, str(target), revision="v1")
 
 
 def test_dry_run_sends_nothing_and_shows_files_and_card(hub, run):
@@ -154,7 +227,7 @@ def test_collapsed_features_are_published_on_request_alone_and_the_card_says_so(
     assert "**Collapsed.**" in push(tmp_path, NAME, allow_collapsed=True).card
 
 
-@pytest.mark.parametrize("name", ["digits", "a/b/c", "ann/di gits", "../x", "ann/..", "https://x/y", "ann/x@v", None])
+@pytest.mark.parametrize("name", ["digits", "a/b/c", "ann/di gits", "ann/..", "https://x/y", "ann/x@v", None])
 def test_a_name_that_is_none_is_refused(hub, run, name):
     with pytest.raises(UsageError, match="expected OWNER/NAME"):
         push(run, name)
@@ -291,8 +364,20 @@ def test_bytes_that_change_on_the_way_back_are_fetched_again_and_else_reported(h
     assert push(run, NAME).new
     hub.repos.clear()
     hub.fail(STAGES["body"], "alter", times=FOREVER)
-    with pytest.raises(UsageError, match=r"ann/digits@\w+: model\.safetensors came back changed, twice"):
-        push(run, NAME)
+    for _ in range(3):  # also where the commit stands, and nothing is new
+        with pytest.raises(UsageError, match=r"ann/digits@\w+: model\.safetensors came back changed, twice"):
+            push(run, NAME)
+    assert hub.commits(NAME) == 2
+    hub.faults.clear()
+    assert not push(run, NAME).new
+
+
+def test_a_release_that_was_changed_where_it_is_published_is_repaired_by_the_next_push(hub, run):
+    push(run, NAME)
+    for name in (MODEL, CONFIG, HASHES, "heads/digits.json"):
+        there = hub.main(NAME)
+        hub.repos[NAME].commit("main", {**there, name: there[name][:-9] + b"!" + there[name][-8:]})
+        assert push(run, NAME).new and hub.main(NAME) == there
 
 
 def test_bytes_that_change_on_the_way_there_are_sent_again(hub, run, waits):

@@ -106,6 +106,41 @@ def test_where_says_what_the_hub_has_and_fetches_nothing(published):
     assert not place.found and "there is none of that name" in place.state
 
 
+@pytest.mark.parametrize("code", [500, 503, 401, 403, 404])
+@pytest.mark.parametrize("kind", ["status", "cut"])
+def test_where_and_load_agree_on_what_is_cached_while_the_hub_is_not_to_be_asked(published, run, waits, code, kind):
+    if kind == "cut" and code != 500:
+        pytest.skip("one way to cut")
+    name = f"hf-hub:{NAME}"
+    published.fail(".*", kind, code=code, times=FOREVER)
+    (place,) = store.where(name)
+    with pytest.raises(UsageError):
+        store.load(name)
+    assert not place.found
+    published.faults.clear()
+    store.load(name)
+    published.fail(".*", kind, code=code, times=FOREVER)
+    (place,) = store.where(name)
+    try:
+        assert torch.equal(features(name), features(run)) and place.found
+        assert "in the cache; the Hub cannot be asked" in place.state
+    except UsageError:
+        assert not place.found
+
+
+def test_bare_names_take_a_revision_as_the_hubs_do(published, run, monkeypatch):
+    old = published.repos[NAME].branches["main"]
+    published.repos[NAME].commit("v2", {**published.main(NAME), "README.md": b"new"})
+    with pytest.raises(UsageError, match=r"no release 'digits@v2'.*not asked: \$SSL_HUB_ORG names no owner"):
+        store.load("digits@v2")
+    monkeypatch.setenv("SSL_HUB_ORG", "ann")
+    for revision in (old, "v2", "main"):
+        assert store.resolve(f"digits@{revision}").name == published.repos[NAME].at(revision)
+        assert [place.found for place in store.where(f"digits@{revision}")] == [False, True]
+    with pytest.raises(UsageError, match="there is no such revision"):
+        store.load("digits@v3")
+
+
 def test_a_home_of_the_client_that_is_no_folder_is_one_line(hub, monkeypatch):
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", "/dev/null/token")
     monkeypatch.delenv("HF_TOKEN")

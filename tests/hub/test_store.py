@@ -9,6 +9,7 @@ import torch
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
+from ssl_hub.model import files
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import METHOD, MODEL, save_release
 from ssl_hub.model.siamese import build
@@ -73,6 +74,7 @@ def test_target_branch_differs_once_it_has_been_trained_apart(released):
     tensors = read_tensors(released / METHOD)
     tensors["target.backbone.conv1.weight"] += 1
     write_tensors(released / METHOD, tensors)
+    files.seal(released)
     online, target = store.load(released), store.load(released, which="target")
     assert not torch.equal(online.conv1.weight, target.conv1.weight)
     with pytest.raises(UsageError, match="which is 'teacher', expected 'online' or 'target'"):

@@ -82,7 +82,7 @@ def test_damaged_files_are_an_error_that_names_them(tmp_path, damage):
         about.unlink()
     else:
         about.write_text("{}")
-    with pytest.raises(UsageError, match=r"cannot read the head .*digits\.safetensors"):
+    with pytest.raises(UsageError, match=r"digits\.(safetensors|json)"):
         ProbeHead.load(tmp_path, "digits")
 
 

@@ -12,9 +12,11 @@ from huggingface_hub import constants
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
+from ssl_hub.hub.publish import push
 from ssl_hub.hub.remote import Repository
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE
+from ssl_hub.model.results import Result, append_results
 
 NAME = "ann/digits"
 
@@ -160,6 +162,22 @@ def test_what_names_no_repository_is_refused_before_anything_is_asked(hub, name)
 def test_a_repository_reads_as_it_is_written():
     assert Repository.parse("hf-hub:a/b@refs/pr/1") == Repository("a/b", "refs/pr/1")
     assert str(Repository.parse("a/b@v1")) == "a/b@v1" and str(Repository("a/b")) == "a/b"
+
+
+def test_a_group_publishes_under_its_name_pins_mirrors_and_works_offline(hub, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("SSL_HUB_ORG", "ann")
+    commit = push(run, NAME, private=True, licence="cc-by-4.0").commit
+    append_results(run, [Result(metric="top1", value=1, dataset="d", split="test", protocol="knn")])
+    assert push(run, NAME).commit != commit
+    assert store.resolve(f"digits@{commit}").name == commit  # a pin stays
+    assert verify(f"digits@{commit}").hashed
+    assert push(f"{store.resolve(f'digits@{commit}')}", str(tmp_path / "shelf" / "pinned")).new  # a copy of one's own
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("SSL_HUB_HOME", str(tmp_path / "shelf"))
+    hub.log.clear()
+    assert torch.equal(features("pinned"), features(f"digits@{commit}")) and verify("pinned").hashed
+    assert [place.kind for place in store.where("pinned") if place.found] == ["store"]
+    assert hub.log == []
 
 
 # Who may read

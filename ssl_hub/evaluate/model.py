@@ -97,8 +97,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
         return Subject(pixel_model(), transform, None, None)
     if name.startswith(INIT) and image_size is None:
-        origin = None
-        recipe = _untrained_recipe(name.removeprefix(INIT))
+        recipe, origin = _untrained_recipe(name.removeprefix(INIT)), None
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             untrained = build(recipe).encoder.backbone.eval()
@@ -121,8 +120,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         recipe, views = snapshot.recipe, snapshot.recipe.views
         backbone, collapsed = snapshot.backbone()
         transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
-        steps: dict[str, Any] = {"steps": snapshot.step}
-        origin = {"kind": "run", "name": name, "licence": UNKNOWN, LINEAGE: [pretrained(recipe, steps)]}
+        chain = [pretrained(recipe, {"steps": snapshot.step})]
+        origin = {"kind": "run", "name": name, "licence": UNKNOWN, LINEAGE: chain}
         return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=origin)
     found = weights.pretrained(name, image_size=image_size)
     if found.folder is None or found.config is None:

@@ -17,11 +17,8 @@ from ssl_hub.atomic import expanded, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
-<<<<<<< HEAD
-from ssl_hub.hub.card_results import results, rounded
-=======
 from ssl_hub.hub.card_lineage import Story
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
+from ssl_hub.hub.card_results import results, rounded
 from ssl_hub.hub.card_sections import Subject
 from ssl_hub.hub.markdown import code, plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
@@ -44,7 +41,7 @@ def release_card(
 
     Raises UsageError where its config.json, recipe.json or results.json is damaged or holds what is no measurement.
     """
-    config = read_config(folder)
+    config, recipe = read_config(folder), read_recipe(folder)
     about, image = config["ssl_hub"], config["pretrained_cfg"]
     repository = repository or f"OWNER/{slug(folder.name)}"
     bundled = folder.parent == BUNDLED
@@ -57,18 +54,13 @@ def release_card(
             repository=repository,
             load_name=folder.name if bundled else f"hf-hub:{repository}",
             collapsed=bool(about.get("collapsed", False)),
-            story=Story(lineage_of(config, read_recipe(folder), read_facts(folder))),
+            story=Story(lineage_of(config, recipe, read_facts(folder))),
             licence=licence or str(about.get("licence", UNKNOWN)),
             classifies=bool(config.get("num_classes")),
             heads=tuple(sorted(path.stem for path in folder.glob(f"{HEADS_FOLDER}/*.safetensors"))),
-<<<<<<< HEAD
-            facts=read_facts(folder),
+            image=image,
             results=tuple(measured.counted),
             aside=tuple(measured.aside),
-=======
-            image=image,
-            results=tuple(read_results(folder)),
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
             pictures=tuple(pictures),
         )
     )

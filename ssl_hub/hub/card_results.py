@@ -70,7 +70,8 @@ def results(subject: Subject) -> str:
             for r, reason in subject.aside
         ]
         parts.append("Measured too, and left out:\n\n" + "\n".join(lines))
-    expected = subject.recipe.expected if subject.recipe else ()
+    recipe = subject.recipe or next(iter(subject.story.recipes[-1:]), None)
+    expected = recipe.expected if recipe and subject.story.last in ("", "pretrained") else ()
     if expected:
         published = [
             (e.metric, f"{e.value}" + (f" ± {e.std}" if e.std is not None else ""), e.source) for e in expected

@@ -11,24 +11,14 @@ from huggingface_hub import ModelCardData
 
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Recipe
-<<<<<<< HEAD
-from ssl_hub.data.inventory import in_words
-from ssl_hub.hub.card_results import indexed
-from ssl_hub.hub.citations import METHODS, citations
-from ssl_hub.hub.markdown import code, plain_text, public_name, slug, table
-from ssl_hub.hub.remote import PREFIX
-from ssl_hub.hub.weights import OURS
-from ssl_hub.model.results import Result
-from ssl_hub.model.standing import Aside
-from ssl_hub.zoo import RECIPES, departures
-=======
 from ssl_hub.hub.card_command import command
 from ssl_hub.hub.card_lineage import Story
+from ssl_hub.hub.card_results import indexed
 from ssl_hub.hub.citations import citations
-from ssl_hub.hub.markdown import code, one_line, plain_text, public_name, slug, table
+from ssl_hub.hub.markdown import code, plain_text, public_name, slug, table
 from ssl_hub.model.lineage import UNKNOWN, licences
 from ssl_hub.model.results import Result
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
+from ssl_hub.model.standing import Aside
 
 LICENCES = {
     "apache-2.0",
@@ -46,12 +36,8 @@ DATA_TERMS = {
     "jxie/stl10": "STL-10, whose images are ImageNet's and come on its terms",
     "uoft-cs/cifar10": "CIFAR-10, published without a licence",
 }
-<<<<<<< HEAD
-=======
 REPOSITORY = r"[\w-]+/[\w.-]+"
 PARTS = ("backbone", "predictor", "target", "loss", "projector", "views", "data", "optim", "train")
-PROTOCOLS = {"knn": "k nearest neighbours", "linear": "linear probe", "finetune": "fine-tuning"}  # up to a "-"
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,35 +83,6 @@ def metadata(subject: Subject) -> str:
     return f"---\n{block.to_yaml()}\n---\n"
 
 
-<<<<<<< HEAD
-def _base_model(started: Mapping[str, Any] | None) -> str | None:
-    """The repository of the Hub that training started from, where it was one."""
-    kind, name = (str(_mapping(started).get(key, "")) for key in ("kind", "name"))
-    repository = {"hub": name.removeprefix(PREFIX).split("@")[0], "timm": f"timm/{name}"}.get(kind, "")
-    return repository if re.fullmatch(r"[\w-]+/[\w.-]+", repository) else None
-=======
-def _indexed(result: Result) -> EvalResult:
-    name = public_name(result.dataset)
-    return EvalResult(
-        task_type="image-classification",
-        task_name="Image classification",
-        dataset_type=slug(result.dataset if "/" in result.dataset and name == result.dataset else name),
-        dataset_name=one_line(name),
-        dataset_split=slug(result.split),
-        metric_type="accuracy",
-        metric_name=f"{one_line(result.metric)} accuracy (%), {_protocol(result)}",
-        metric_value=rounded(result.value),
-        metric_args={"protocol": one_line(result.protocol), "seed": result.seed, **_scalars(result.settings)},
-    )
-
-
-def _protocol(result: Result) -> str:
-    """``linear-cached`` in words: linear probe, cached."""
-    kind, dash, variant = one_line(result.protocol).partition("-")
-    return PROTOCOLS.get(kind, kind) + (f", {variant}" if dash else "")
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
-
-
 def sentence(subject: Subject) -> str:
     """What it is, by the step that made it."""
     story, what = subject.story, ""
@@ -157,43 +114,6 @@ def status(subject: Subject) -> str:
     return ""
 
 
-<<<<<<< HEAD
-=======
-def results(subject: Subject) -> str:
-    parts = []
-    if subject.results:
-        rows = [
-            (
-                _protocol(result),
-                public_name(result.dataset),
-                result.split,
-                result.metric,
-                f"{result.value:.2f}",
-                ", ".join(
-                    f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in _scalars(result.settings).items()
-                ),
-                "" if result.seed is None else str(result.seed),
-                result.date[:10],
-            )
-            for result in subject.results
-        ]
-        header = ("protocol", "data", "split", "metric", "value (%)", "settings", "seed", "measured")
-        parts.append(
-            "Measured with ssl_hub on frozen features, unless the protocol says otherwise.\n\n" + table(header, rows)
-        )
-    elif subject.trained:
-        parts.append("Nothing was measured.")
-    recipe = subject.recipe or next(iter(subject.story.recipes[-1:]), None)
-    expected = recipe.expected if recipe and subject.story.last in ("", "pretrained") else ()
-    if expected:
-        published = [
-            (e.metric, f"{e.value}" + (f" ± {e.std}" if e.std is not None else ""), e.source) for e in expected
-        ]
-        parts.append("Reported by the paper, not measured here:\n\n" + table(("metric", "value", "source"), published))
-    return "\n\n".join(parts) or "None: nothing was measured here, and no number is published for it."
-
-
->>>>>>> e10b6c4 (A release records how its weights came to be, and its card is written from that alone)
 def origin(subject: Subject) -> str:
     if subject.recipe is not None:
         return f"Recipe `{code(subject.recipe.name)}`:\n\n```bash\n{command(subject.recipe)}\n```"

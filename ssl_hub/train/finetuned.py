@@ -11,16 +11,25 @@ from torch import nn
 
 from ssl_hub.config import Views
 from ssl_hub.data.sources import Source
-from ssl_hub.evaluate.model import Extraction, Subject
+from ssl_hub.evaluate.extraction import Extraction
+from ssl_hub.evaluate.model import Subject
 from ssl_hub.hub.weights import sha256_of
 from ssl_hub.model import backbones, files, lineage
+from ssl_hub.model.parts import PLUGINS
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import FORMAT, MODEL, note_lineage, write_config, write_tensors
 from ssl_hub.model.stages import linear_classifier
 from ssl_hub.train.classifier import Finetuning
 
 OF_THE_DATA = ("train_split", "test_split", "image_column", "label_column", "range", "image_size", "seed")
-KEPT = ("collapsed", "range", "left_out", "stem", "recipe")  # what config.json of the source says, and stays true
+KEPT = (
+    "collapsed",
+    "range",
+    "left_out",
+    "stem",
+    "recipe",
+    PLUGINS,
+)  # what config.json of the source says, and stays true
 
 
 def config_of(

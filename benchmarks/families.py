@@ -221,7 +221,7 @@ class Trial:
         digits = open_source("digits", "train")
         config = read_config(self.folder)
         subject = Subject(before, eval_transform(before), None, None, False, config)
-        write_release(self.folder, network, config_of(subject, self.name, digits), digits)
+        write_release(self.folder, network, config_of(subject, self.name, digits, []), digits)
         classifies = self._output(network.eval())
         assert_same(self._output(load_backbone(self.folder, num_classes=None)), classifies)
         assert_same(self._output(load_backbone(self.folder)), self._output(before.eval()))

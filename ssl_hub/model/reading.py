@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
-from torch import Tensor
+from safetensors import SafetensorError
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import PICKLES
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_BYTES = 32 * 2**20  # of a JSON file, and of the header of a safetensors file
 MOST_NESTED = 64
@@ -55,6 +56,8 @@ def _is_deeper(value: Any, most: int) -> bool:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Tensors of a safetensors file; :class:`UsageError` where it is missing or damaged. Nothing in it is executed."""
+    from safetensors.torch import load_file  # here, as whoever reads JSON alone needs no torch
+
     _check_header(path)
     try:
         tensors = load_file(path)
@@ -67,6 +70,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def read_metadata(path: Path) -> Mapping[str, str]:
     """The metadata of a safetensors file, whose tensors are not read."""
+    from safetensors import safe_open
+
     _check_header(path)
     try:
         with safe_open(path, framework="pt") as file:

@@ -200,6 +200,7 @@ def _parse(words: list[str], launcher: str | None) -> None:
     """Parse a command as ``ssl-hub`` does without running it; its recipe, unless a placeholder, takes its settings."""
     from ssl_hub import cli
     from ssl_hub.codec import parse_assignments
+    from ssl_hub.train.sweep import split_axes
     from ssl_hub.zoo import get_recipe
 
     parsed: list[Any] = []
@@ -213,5 +214,9 @@ def _parse(words: list[str], launcher: str | None) -> None:
         cli.main(words, launcher=launcher)
     (arguments,) = parsed
     recipe = getattr(arguments, "recipe", None)
-    if recipe is not None and not recipe.isupper():
-        get_recipe(recipe, **parse_assignments(getattr(arguments, "overrides", [])))
+    if recipe is not None and not recipe.isupper() and not recipe.endswith(".json"):
+        settings = parse_assignments(getattr(arguments, "overrides", []))
+        if arguments.command == "sweep":
+            axes, settings = split_axes(settings)
+            settings |= {key: values[0] for key, values in axes.items()}
+        get_recipe(recipe, **settings)

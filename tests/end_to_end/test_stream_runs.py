@@ -145,10 +145,10 @@ def test_a_bad_image_is_stood_in_for_and_told(tmp_path: Path, capsys: pytest.Cap
         for name in "ab":
             (tmp_path / "photos" / split / name).mkdir(parents=True)
             for i in range(count):
-                value = 120 * (name == "b") + 8 * i
+                value = 120 * (name == "b") + 8 * i + 4 * (split == "test")  # no image is in both splits
                 (tmp_path / "photos" / split / name / f"{i}.png").write_bytes(png(value, (16, 16)))
     for broken in ("train/a/3.png", "test/b/2.png"):
-        (tmp_path / "photos" / broken).write_bytes(b"broken")
+        (tmp_path / "photos" / broken).write_bytes(f"broken {broken}".encode())
     words = [
         "train",
         "directpred-digits",

@@ -132,7 +132,9 @@ def everything(folder):
         elif name == "metrics.jsonl":
             found[name] = [{k: v for k, v in r.items() if k not in TIMES} for r in read_metrics(folder)]
         elif name == "results.json":
-            found[name] = [{k: v for k, v in r.items() if k != "date"} for r in json.loads(path.read_text())]
+            found[name] = [
+                {k: v for k, v in r.items() if k not in ("date", "seconds")} for r in json.loads(path.read_text())
+            ]
         else:
             found[name] = path.read_bytes()
     found["checkpoints"] = [path.read_bytes() for path in checkpoint.existing(folder / run.CHECKPOINTS)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -136,7 +137,15 @@ class BatchWorkers:
             start_tracker()
         with self._starting:
             self._starting.enter_context(deferred())
-            self._iterator = iter(self._loader)
+            others = set(multiprocessing.active_children())
+            try:
+                self._iterator = iter(self._loader)
+            except (
+                BaseException
+            ):  # a signal, once the workers are there: they take no notice of it, and nobody has them
+                for child in set(multiprocessing.active_children()) - others:
+                    child.kill()
+                raise
             for worker in getattr(self._iterator, "_workers", ()):
                 # By what torch and multiprocessing end a worker that does not leave when asked: SIGTERM it ignores.
                 worker._popen.terminate = worker._popen.kill

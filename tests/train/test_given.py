@@ -132,9 +132,8 @@ def everything(folder):
         elif name == "metrics.jsonl":
             found[name] = [{k: v for k, v in r.items() if k not in TIMES} for r in read_metrics(folder)]
         elif name == "results.json":
-            found[name] = [
-                {k: v for k, v in r.items() if k not in ("date", "seconds")} for r in json.loads(path.read_text())
-            ]
+            records = json.loads(path.read_text())
+            found[name] = [{**r, "date": None, "ran_on": {**r["ran_on"], "seconds": None}} for r in records]
         else:
             found[name] = path.read_bytes()
     found["checkpoints"] = [path.read_bytes() for path in checkpoint.existing(folder / run.CHECKPOINTS)]

@@ -8,11 +8,13 @@ Images that were stored anew, as another format or size, are not the same to it:
 from __future__ import annotations
 
 import hashlib
+import io
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,24 +112,17 @@ def _pieces(source: Source, place: int) -> bytes:
         if stored is None:
             return content_of(source, place)
         content = stored[0]
-        return _of_bytes(content) if isinstance(content, bytes) else _of_file(content)
+        with io.BytesIO(content) if isinstance(content, bytes) else Path(content).open("rb") as file:
+            return _sampled(file)
     except (OSError, UsageError):
         return b""
 
 
-def _of_file(path: str) -> bytes:
-    with Path(path).open("rb") as file:
-        size = file.seek(0, 2)
-        digest = hashlib.blake2b(digest_size=16)
-        for start in (0, max(0, size // 2), max(0, size - _PIECE)):
-            file.seek(start)
-            digest.update(file.read(_PIECE))
-    return digest.digest()
-
-
-def _of_bytes(content: bytes) -> bytes:
-    size = len(content)
+def _sampled(file: BinaryIO) -> bytes:
+    """A digest of its start, its middle and its end."""
+    size = file.seek(0, io.SEEK_END)
     digest = hashlib.blake2b(digest_size=16)
-    for start in (0, max(0, size // 2), max(0, size - _PIECE)):
-        digest.update(content[start : start + _PIECE])
+    for start in (0, size // 2, max(0, size - _PIECE)):
+        file.seek(start)
+        digest.update(file.read(_PIECE))
     return digest.digest()

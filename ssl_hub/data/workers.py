@@ -140,9 +140,8 @@ class BatchWorkers:
             others = set(multiprocessing.active_children())
             try:
                 self._iterator = iter(self._loader)
-            except (
-                BaseException
-            ):  # a signal, once the workers are there: they take no notice of it, and nobody has them
+            except BaseException:
+                # A signal, once the workers are there: they take no notice of it, and nobody has them.
                 for child in set(multiprocessing.active_children()) - others:
                     child.kill()
                 raise

@@ -14,13 +14,13 @@ from PIL import Image
 from torch import nn
 
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
-from ssl_hub.config import Data
 from ssl_hub.data.decoding import decode, to_rgb
 from ssl_hub.data.duplicates import content_of
 from ssl_hub.data.look import digest
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.dim_images import warn_of_dim_images
+from ssl_hub.evaluate.extraction import known_of
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
@@ -148,19 +148,15 @@ def open_split(
     label_column: str | None = None,
 ) -> Source:
     """A split of ``data``, by default of what trained the subject; columns left out are its recipe's for that data."""
-    own = None if subject.recipe is None else subject.recipe.data
-    name = data or (None if own is None else own.name)
-    if name is None:
-        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
-    known = own if own is not None and own.name == name else Data()
+    name, known, values = known_of(subject.recipe, data)
     source = open_source(
         name,
         split,
         image_column=image_column or known.image_column,
         label_column=label_column or known.label_column,
-        value_range=(own or known).range,
+        value_range=values,
     )
-    warn_of_dim_images(source, (own or known).range)
+    warn_of_dim_images(source, values)
     return source
 
 

@@ -63,6 +63,16 @@ EXTRACTION = {
 }
 
 
+def known_of(recipe: Recipe | None, data: str | None) -> tuple[str, Data, str]:
+    """The data that is meant, by default what ``recipe`` trained on; what is known of its splits and columns; and its
+    range of values, the recipe's where there is one. UsageError where no data is."""
+    own = None if recipe is None else recipe.data
+    name = data or (None if own is None else own.name)
+    if name is None:
+        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
+    return name, own if own is not None and own.name == name else Data(), (own or Data()).range
+
+
 def sources_of(
     recipe: Recipe | None, data: str | None, extraction: Extraction, accelerator: Accelerator | None = None
 ) -> tuple[Source, Source]:
@@ -71,15 +81,11 @@ def sources_of(
 
     Raises UsageError for what cannot be opened, and for labels that cannot be split.
     """
-    own = None if recipe is None else recipe.data
-    name = data or (own.name if own is not None else None)
-    if name is None:
-        raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
-    known = own if own is not None and own.name == name else Data()
+    name, known, values = known_of(recipe, data)
     columns: dict[str, Any] = {
         "image_column": extraction.image_column or known.image_column,
         "label_column": extraction.label_column or known.label_column,
-        "value_range": extraction.range or (own or known).range,
+        "value_range": extraction.range or values,
     }
     splits = [extraction.train_split or known.train_split]
     if extraction.holdout is None and extraction.folds is None:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ssl_hub.evaluate.protocols import PROTOCOLS
-from ssl_hub.model.results import Result
+from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import Aside, is_part, kind_of, standing
 
 LINEAR = "linear-"  # what the names of linear probes start with in results
@@ -116,8 +116,11 @@ def described(result: Result) -> str:
 
 def accuracy(result: Result) -> str:
     """``87.00 % (83.77 to 89.67)``: with its 95 % interval, where the number of images is known."""
-    interval = "" if result.interval is None else f" ({result.interval[0]:.2f} to {result.interval[1]:.2f})"
-    return f"{result.value:.2f} %{interval}"
+    return f"{result.value:.2f} %{_in_brackets(result)}"
+
+
+def _in_brackets(result: Result) -> str:
+    return "" if result.interval is None else f" ({interval_text(result.interval)})"
 
 
 def listed(results: Sequence[Result]) -> list[str]:
@@ -127,7 +130,7 @@ def listed(results: Sequence[Result]) -> list[str]:
         (
             protocol_of(r.protocol, r.settings),
             r.metric,
-            f"{r.value:6.2f} %" + accuracy(r).partition(" %")[2],
+            f"{r.value:6.2f} %{_in_brackets(r)}",
             f"{r.dataset} ({r.split})",
             ", ".join([described(r), *([f"{r.overlap:,} images overlap"] if r.overlap else [])]),
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import EvalResult
 
 from ssl_hub.hub.markdown import one_line, plain_text, public_name, slug, table
-from ssl_hub.model.results import Result
+from ssl_hub.model.results import Result, interval_text
 
 if TYPE_CHECKING:
     from ssl_hub.hub.card_sections import Subject
@@ -81,7 +81,7 @@ def results(subject: Subject) -> str:
 
 
 def _interval(result: Result) -> str:
-    return "" if result.interval is None else f" ({result.interval[0]:.2f} to {result.interval[1]:.2f})"
+    return "" if result.interval is None else f" ({interval_text(result.interval)})"
 
 
 def rounded(value: float) -> float:

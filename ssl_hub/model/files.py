@@ -85,9 +85,9 @@ def check_unchanged(folder: Path, names: Iterable[str]) -> None:
 
 def check_whole(folder: Path, names: Iterable[str]) -> None:
     """As :func:`check_unchanged`, and UsageError where one that was noted is missing."""
-    names = [*names]
+    names, noted = [*names], read_hashes(folder) or {}
     for name in names:
-        if name in (read_hashes(folder) or {}) and not (folder / name).is_file():
+        if name in noted and not (folder / name).is_file():
             raise UsageError(f"{folder / name} is missing, and {HASHES} lists it; restore it, or fetch it again")
     check_unchanged(folder, names)
 

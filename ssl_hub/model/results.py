@@ -114,6 +114,11 @@ class Result:
         plain(self.ran_on, f"ran_on of {where}")
 
 
+def interval_text(interval: tuple[float, float] | None, digits: int = 2) -> str:
+    """``83.77 to 89.67``; empty where there is none."""
+    return "" if interval is None else f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+
+
 def _is_object(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 

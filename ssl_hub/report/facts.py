@@ -11,7 +11,7 @@ from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Expected
 from ssl_hub.data.inventory import in_words
 from ssl_hub.evaluate.measurement import described
-from ssl_hub.model.results import Result
+from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import fitted_split, is_part
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
 from ssl_hub.report.measured import KINDS, measurements, protocol_name, side_by_side
@@ -81,9 +81,7 @@ def _tiles(record: Record) -> Markup:
             tiles.append(_tile(title, ABSENT, "", "not measured"))
         else:
             below = f"{found.dataset}, {found.split} split, {protocol_name(found)}: {described(found)}"
-            sure = (
-                "" if found.interval is None else f"; 95 % interval {found.interval[0]:.1f} to {found.interval[1]:.1f}"
-            )
+            sure = "" if found.interval is None else f"; 95 % interval {interval_text(found.interval, 1)}"
             tiles.append(_tile(title, f"{found.value:.1f}", "%", below + sure))
     last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
     rank, width, health = finite(last.get("effective_rank")), _width(record), record.health
@@ -103,8 +101,7 @@ def _tile(title: str, value: str, unit: str, below: str, *, tone: str | None = N
 
 
 def _with_interval(result: Result) -> str:
-    low, high = result.interval or (0.0, 0.0)
-    return f"{result.value:.1f}" + ("" if result.interval is None else f" ({low:.1f} to {high:.1f})")
+    return f"{result.value:.1f}" + ("" if result.interval is None else f" ({interval_text(result.interval, 1)})")
 
 
 def _comparison(story: Story) -> Markup:

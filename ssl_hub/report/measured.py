@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ssl_hub.evaluate.measurement import accuracy, alike, described, differences, measurement_of, protocol_of
-from ssl_hub.model.results import Result
+from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import standing
 from ssl_hub.report.html import Child, Markup, element, table, together
 from ssl_hub.report.record import Record
@@ -49,7 +49,7 @@ def measurements(record: Record, *, several: bool) -> Markup:
             result.date[:10],
             result.metric,
             *([aside.get(id(result))] if aside else []),
-            "" if result.interval is None else f"{result.interval[0]:.2f} to {result.interval[1]:.2f}",
+            interval_text(result.interval),
             f"{result.value:.2f}",
         ]
         for result in record.results

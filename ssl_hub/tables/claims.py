@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, Self
 
 from ssl_hub.evaluate.intervals import student, wilson
+from ssl_hub.model.results import interval_text
 from ssl_hub.tables.cells import Claim, Printed
 
 Verdict = Literal["holds", "does not hold", "not decided", "not measured"]
@@ -46,7 +47,7 @@ class Sample(NamedTuple):
 
     @property
     def interval_text(self) -> str:
-        return "" if self.interval is None else f"{self.interval[0]:.2f} to {self.interval[1]:.2f}"
+        return interval_text(self.interval)
 
     @classmethod
     def printed(cls, number: Printed) -> Self:

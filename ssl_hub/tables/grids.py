@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ssl_hub.tables.claims import Sample
-from ssl_hub.tables.rendering import escaped
+from ssl_hub.tables.rendering import tabular
 
 Point = tuple[str, ...]
 
@@ -72,10 +72,7 @@ class Grid:
 
     def _tabular(self, title: str) -> str:
         head, *rows = self._rows(title)
-        lines = [" & ".join(escaped(cell) for cell in line) + r" \\" for line in (head, *rows)]
-        begin = rf"\begin{{tabular}}{{{'l' * len(head)}}}"
-        body = [r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([f"% {title}", begin, *body])
+        return f"% {title}\n{tabular(head, rows)}"
 
 
 def _shown(sample: Sample | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,15 @@ def as_json(report: Report) -> str:
 
 def latex(report: Report) -> str:
     """The paper's layout, and the entries one a line, as two tabulars; needs booktabs."""
-    parts = [f"% {report.table.title}"]
-    for header, rows in (_grid(report), (COLUMNS, _rows(report))):
-        lines = [rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\toprule"]
-        lines += [" & ".join(map(escaped, header)) + r" \\", r"\midrule"]
-        lines += [" & ".join(map(escaped, row)) + r" \\" for row in rows]
-        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}"]))
+    parts = [f"% {report.table.title}", tabular(*_grid(report)), tabular(COLUMNS, _rows(report))]
     return "\n\n".join(parts) + "\n"
+
+
+def tabular(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Text in rows and columns, escaped, as LaTeX with booktabs."""
+    lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (header, *rows)]
+    begin, end = rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\end{tabular}"
+    return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", end])
 
 
 def png(report: Report) -> bytes:
@@ -200,7 +202,7 @@ def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     return "\n".join(f"| {' | '.join(text.replace('|', '/') for text in line)} |" for line in lines)
 
 
-def escaped(text: str) -> str:
+def _escaped(text: str) -> str:
     for character in "&%_#$":
         text = text.replace(character, f"\\{character}")
     return text.replace("±", r"$\pm$")

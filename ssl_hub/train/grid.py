@@ -14,6 +14,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ssl_hub.data.sources import SOURCES
+from ssl_hub.model.files import HASHES
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.stopping import REQUEUE, STOPPING, Interrupted, StopSignal
@@ -53,6 +55,16 @@ class Task:
             return self.steps
         records = read_metrics(self.folder) if self.steps > 1 else []
         return min(int(records[-1]["step"]), self.steps) if records else 0
+
+
+def is_trained(run: Path) -> bool:
+    """Whether the run there has left its release and its measurements."""
+    return (run / HASHES).is_file()  # written last
+
+
+def findable(data: str) -> str:
+    """What data is called in the arguments of tasks: a path as it is found from anywhere, and later."""
+    return data if data in SOURCES or not Path(data).exists() else str(Path(data).resolve())
 
 
 def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progress: bool = True) -> list[Task]:

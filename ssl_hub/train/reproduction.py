@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ssl_hub.atomic import expanded
-from ssl_hub.data.sources import SOURCES, open_source
+from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.measurement import differences, measurement_of, protocol_of
 from ssl_hub.hub import store
@@ -74,8 +74,8 @@ def reproduce(
     folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else expanded(out)
     if jobs < 1 or (seeds is not None and seeds < 1):
         raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
-    if data is not None and data not in SOURCES and Path(data).exists():
-        data = str(Path(data).resolve())  # so that it is found again from elsewhere
+    if data is not None:
+        data = grid.findable(data)
     fixed = {"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}
     begun = read_plan(folder)
     if begun is not None:

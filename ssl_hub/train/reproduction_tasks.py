@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ssl_hub.config import Scalar
 from ssl_hub.evaluate.measurement import protocol_of
-from ssl_hub.model.files import HASHES, RECIPE
+from ssl_hub.model.files import RECIPE
 from ssl_hub.model.results import read_results
 from ssl_hub.model.standing import is_part, standing
 from ssl_hub.tables.cells import Cell, Table
@@ -30,7 +30,7 @@ def probes(plan: Plan, table: Table, folder: Path) -> list[grid.Task]:
     for cell, run, seed in _runs(plan, table, folder):
         protocol = plan.protocol(cell)
         named = ("--protocol", protocol.removeprefix("linear-"), "--seed", str(seed))
-        if _trained(run):
+        if grid.is_trained(run):
             of_runs.append(
                 grid.Task(
                     name=f"probe of {cell.name}, seed {seed}",
@@ -67,13 +67,9 @@ def training(plan: Plan, cell: Cell, run: Path, seed: int) -> grid.Task:
             *(("--resume",) if (run / RECIPE).exists() else ()),
         ),
         folder=run,
-        done=partial(_trained, run),
+        done=partial(grid.is_trained, run),
         steps=plan.steps(cell),
     )
-
-
-def _trained(run: Path) -> bool:
-    return (run / HASHES).is_file()  # written last
 
 
 def _probed(folder: Path, protocol: str) -> bool:

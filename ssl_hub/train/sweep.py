@@ -13,11 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from ssl_hub.atomic import expanded, replace_file
-from ssl_hub.data.sources import SOURCES
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT
-from ssl_hub.model.files import HASHES
 from ssl_hub.tables.comparison import Comparison, compare
 from ssl_hub.tables.grids import Grid
 from ssl_hub.train import grid
@@ -55,7 +53,7 @@ class Sweep:
                 *("--output", str(run), "--resume", "auto"),
             ),
             folder=run,
-            done=partial(_is_finished, run),
+            done=partial(grid.is_trained, run),
         )
 
     def tasks(self, out: Path) -> list[grid.Task]:
@@ -140,11 +138,9 @@ def planned(
     if not axes:
         raise UsageError("nothing to sweep over: give a setting several values, as in predictor.rho=0.1,0.3,0.5")
     COUNT.check("seeds", seeds)
-    if data is not None and data not in SOURCES and Path(data).exists():
-        data = str(Path(data).resolve())  # so that it is found again from elsewhere
     plan = Sweep(
         recipe=recipe,
-        data=data,
+        data=None if data is None else grid.findable(data),
         settings={key: _text(value) for key, value in (settings or {}).items()},
         axes={key: [_text(value) for value in values] for key, values in axes.items()},
         seeds=seeds,
@@ -184,7 +180,7 @@ def read(folder: Path) -> Sweep:
 def outcome(plan: Sweep, folder: Path, failed: Sequence[str] = ()) -> Outcome:
     """What has been measured so far. Raises UsageError where no run has ended well."""
     runs = [plan.run(folder, point, seed) for point in plan.points() for seed in range(plan.seeds)]
-    ended = [run for run in runs if _is_finished(run)]
+    ended = [run for run in runs if grid.is_trained(run)]
     if not ended:
         logs = f": see {', '.join(failed)}" if failed else ""
         raise UsageError(f"none of {len(runs)} runs in {folder} has ended well{logs}")
@@ -217,10 +213,6 @@ def name_of(point: Mapping[str, str]) -> str:
     """The folder of a point, which says what it is: ``rho=0.1,eps=0.3``."""
     text = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in point.items())
     return re.sub(r"[^\w.,=+-]+", "_", text)
-
-
-def _is_finished(run: Path) -> bool:
-    return (run / HASHES).is_file()  # written last
 
 
 def _text(value: object) -> str:

@@ -121,14 +121,14 @@ def test_of_images_that_differ_in_size_nothing_is_read(tmp_path, monkeypatch):
     write(tmp_path, "test", [end + b"\2", big[1:] + bytes(20), big + bytes(40)])
     sources = opened(tmp_path, "train", "test")
     read: dict[str, int] = {}
-    of_file, content_of = module._of_file, module.content_of
+    sampled, content_of = module._sampled, module.content_of
 
-    def pieces(path):
-        read[Path(path).name] = read.get(Path(path).name, 0) + 1
-        return of_file(path)
+    def pieces(file):
+        read[Path(file.name).name] = read.get(Path(file.name).name, 0) + 1
+        return sampled(file)
 
     whole = []
-    monkeypatch.setattr(module, "_of_file", pieces)
+    monkeypatch.setattr(module, "_sampled", pieces)
     monkeypatch.setattr(
         module, "content_of", lambda source, place: whole.append(source.id(place)) or content_of(source, place)
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import ssl_hub
 from ssl_hub.cli import main
@@ -131,7 +132,7 @@ def test_a_stream_from_the_command_line(shards: Path, tmp_path: Path, capsys: py
     told = capsys.readouterr().err
     assert "(train), a stream, decoded by 0 workers" in told and "epoch 2/2" in told
     assert "not probed: the data is a stream" in told and "--data DATA_WITH_LABELS" in told
-    assert ssl_hub.load(tmp_path / "run") is not None
+    assert ssl_hub.load(tmp_path / "run")(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
     assert (
         main(
             ["views", "directpred-digits", "--data", str(shards), "data.stream=true", "--out", str(tmp_path / "s.png")]

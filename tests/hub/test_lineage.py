@@ -204,8 +204,7 @@ WIDE = [
     {"data.range": "12", "data.train_split": "train[:50%]", "data.image_column": "x", "data.on_bad_image": "skip"},
     {"predictor.kind": "mlp"},
     {"predictor.kind": "mlp", "predictor.hidden_width": 64, "target.kind": "stopgrad"},
-    {"loss.kind": "iso", "target.kind": "nostopgrad"},
-    {"predictor.eps": 0.02, "predictor.freq": 5, "predictor.rho": 0.5},
+    {"loss.kind": "iso", "target.kind": "none"},
     {"views.view1.blur_sigma": [0.2, 1.0], "views.mean": [0.1, 0.2, 0.3], "views.size": 32},
     {"data.name": "photos of [v2]/a 'b'", "data.stream": True, "train.max_steps": 7, "train.seed": 9},
     {"data.name": "/home/ann/photos", "backbone.init": "/home/ann/weights.pt", "optim.clip_norm": 1.0},
@@ -213,13 +212,15 @@ WIDE = [
 ]
 
 
-@pytest.mark.parametrize("settings", WIDE, ids=range(len(WIDE)))
-@pytest.mark.parametrize("name", ["directpred-digits", "byol-digits", "simsiam-r50-100ep"])
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        *((name, settings) for name in ("directpred-digits", "byol-digits", "simsiam-r50-100ep") for settings in WIDE),
+        ("directpred-digits", {"predictor.eps": 0.02, "predictor.freq": 5, "predictor.rho": 0.5}),
+    ],
+)
 def test_the_command_of_a_card_gives_the_runs_recipe_data_settings_included(monkeypatch, name, settings):
-    try:
-        recipe = as_modified(get_recipe(name, **settings))
-    except ssl_hub.UsageError:
-        pytest.skip("no such combination")
+    recipe = as_modified(get_recipe(name, **settings))
     asked = {}
     monkeypatch.setattr("ssl_hub.train.loop.pretrain", lambda name, **given: asked.update(given, name=name))
     program, script, *words = shlex.split(command(recipe).removeprefix("accelerate "))

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import psutil
@@ -49,7 +50,8 @@ def signalled() -> None:
         for number in STOPPING[:1] + STOPPING[2:]:  # a second SIGINT is for the trainer
             os.killpg(0, number)
         for child in psutil.Process().children(recursive=True):
-            child.send_signal(signal.SIGINT)
+            with suppress(psutil.NoSuchProcess):  # it has ended since
+                child.send_signal(signal.SIGINT)
         time.sleep(0.01)
 
 

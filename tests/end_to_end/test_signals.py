@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -69,7 +70,8 @@ class Command:
             os.killpg(self.process.pid, number)
             return
         for process in [psutil.Process(self.process.pid), *(self._seen if to == "all" else [])]:
-            process.send_signal(number)
+            with suppress(psutil.NoSuchProcess):  # it has ended since
+                process.send_signal(number)
 
     def ended(self) -> tuple[int, str]:
         """Its exit code and what it said, once nothing that it started is left."""

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -55,7 +56,8 @@ def test_a_job_that_is_signalled_is_requeued_until_it_is_finished(tmp_path):
         time.sleep(0.02)
     (step,) = psutil.Process(first.pid).children()  # srun
     for process in step.children(recursive=True):  # as Slurm does: ranks and whatever they have started
-        process.send_signal(signal.SIGUSR1)
+        with suppress(psutil.NoSuchProcess):  # it has ended since
+            process.send_signal(signal.SIGUSR1)
     _, said = first.communicate(timeout=120)
     assert first.returncode == 75, said
     (at,) = re.findall(r"stopped by a signal at step (\d+), saved; continue with --resume", said)

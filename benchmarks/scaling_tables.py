@@ -12,8 +12,9 @@ from typing import Any
 from scaling_model import Assumptions, Step, predict, synchronised_bn
 
 import ssl_hub
+from ssl_hub.zoo import imagenet
 
-RECIPES = [name for name in ssl_hub.list_recipes() if "-r50-" in name]
+RECIPES = [recipe.name for recipe in imagenet.recipes()]
 STREAMED, STREAM = "directpred-r50-300ep", 10**9
 IMAGENET, GPUS = 1_281_167, (8, 64, 512)
 PICTURE = (500, 375)  # pixels, ImageNet's usual size

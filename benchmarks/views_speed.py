@@ -24,6 +24,7 @@ from side_by_side import least_seconds, machine, one_thread, print_table
 from torch.nn import functional
 from torchvision import transforms
 
+from ssl_hub.config import Views
 from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.views import TwoViews
 from ssl_hub.zoo import get_recipe
@@ -75,6 +76,11 @@ def torchvision_pair(size: int, blurs: tuple[float, float], solarise: float, sat
     return lambda image: (first(image), second(image))
 
 
+def byol_views() -> Views:
+    """BYOL's, with torchvision's operations, which are what both peers do."""
+    return get_recipe("byol-r50-300ep", **{f"views.view{n}.operations": "torchvision" for n in (1, 2)}).views
+
+
 def lightly_pairs() -> tuple[Callable[[Any], Any], Callable[[Any], Any]] | None:
     """lightly's two views at 224 and at 32 pixels (without blur and solarisation, as ours), where it is installed."""
     try:
@@ -88,7 +94,7 @@ def lightly_pairs() -> tuple[Callable[[Any], Any], Callable[[Any], Any]] | None:
 
 
 def large(files: Encoded, repeats: int) -> None:
-    views, peers = TwoViews(get_recipe("byol-r50-300ep").views, seed=0), lightly_pairs()
+    views, peers = TwoViews(byol_views(), seed=0), lightly_pairs()
     by_torchvision = torchvision_pair(224, (1.0, 0.1), 0.2, saturation=0.2)
 
     def batches() -> Iterator[tuple[range, list[torch.Tensor]]]:
@@ -148,7 +154,7 @@ def show(title: str, ways: dict[str, Callable[[], Any]], images: int, repeats: i
 
 def trial(files: Encoded, repeats: int) -> None:
     """Ways to decode, and ways to cut what is decoded; how far each is from Pillow."""
-    size, views = 224, TwoViews(get_recipe("byol-r50-300ep").views, seed=0)
+    size, views = 224, TwoViews(byol_views(), seed=0)
     images = [decode_array(file, "image") for file in files]
     pil = [decode(file, "image") for file in files]
     boxes = [views._boxes([index], 0, *image.shape[:2])[:, 0].tolist() for index, image in enumerate(images)]

@@ -53,12 +53,13 @@ class Projector:
     hidden_width: int = 4096
     output_width: int = 256
     norm_affine: bool = True  # of the hidden BNs
+    output_bias: bool = True  # of the last linear layer; no output_norm has one before it
     output_norm: Literal["none", "bn", "bn_no_affine"] = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How one view is drawn. Probabilities are per image; jitter strengths are torchvision's ``ColorJitter`` ranges."""
+    """How one view is drawn. Probabilities are per image; jitter strengths are ``ColorJitter``'s."""
 
     crop_scale: tuple[float, float] = (0.08, 1.0)  # share of the image's area
     flip: float = 0.5
@@ -71,6 +72,7 @@ class View:
     blur: float = 0.5
     blur_sigma: tuple[float, float] = (0.1, 2.0)  # pixels; the kernel is a tenth of the image and three sigma at least
     solarise: float = 0.0  # inverts values >= 0.5 (of 1)
+    operations: Literal["torchvision", "byol"] = "torchvision"  # byol: as its released code does them, see data.views
 
 
 @dataclass(frozen=True, kw_only=True)

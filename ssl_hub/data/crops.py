@@ -16,19 +16,27 @@ CROP_DRAWS = 2 * _TRIES + 2
 
 
 def crop_boxes(
-    draws: NDArray[np.float64], height: int, width: int, scale: tuple[float, float] | NDArray[np.float64]
+    draws: NDArray[np.float64],
+    height: int,
+    width: int,
+    scale: tuple[float, float] | NDArray[np.float64],
+    clipped: bool | NDArray[np.bool_] = False,
 ) -> NDArray[np.int64]:
     """Boxes ``[B, 4]`` (top, left, height, width) of torchvision's ``RandomResizedCrop``, of draws ``[B, CROP_DRAWS]``.
 
     Up to ten times: an area of ``scale`` of the image's, a width-to-height ratio log-uniform in 3/4 to 4/3, both sides
     rounded, and the first that fits is placed uniformly. Where none fits: the largest central box within the ratios.
-    ``scale`` is one for all or ``[B, 2]``.
+    ``scale`` is one for all or ``[B, 2]``. Where ``clipped`` (one for all or ``[B]``), a side too long is cut to the
+    image's, so that the first fits, as in BYOL's released code: larger boxes, of other ratios.
     """
     smallest, largest = np.reshape(scale, (-1, 2, 1)).swapaxes(0, 1)
     areas = height * width * (smallest + (largest - smallest) * draws[:, :_TRIES])
     low, high = _LOG_RATIO
     ratios = np.exp(low + (high - low) * draws[:, _TRIES : 2 * _TRIES])
     widths, heights = np.round(np.sqrt(areas * ratios)), np.round(np.sqrt(areas / ratios))
+    cut_to_image = np.reshape(clipped, (-1, 1))
+    widths = np.where(cut_to_image, np.minimum(widths, width), widths)
+    heights = np.where(cut_to_image, np.minimum(heights, height), heights)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
     rows, first = np.arange(len(draws)), fits.argmax(axis=1)
     fallback_height, fallback_width = height, width

@@ -1,13 +1,14 @@
 """Colour and sharpness of a batch of images, each sample by its own parameters, on whatever device the batch is.
 
-Images are float32 ``[n, 3, H, W]`` in 0..1 and are changed in place; parameters are arrays ``[n]`` on the host. Each
-operation gives what torchvision's functional of the same name gives for each sample alone.
+Images are float32 ``[n, 3, H, W]`` in 0..1 and are changed in place; parameters are arrays ``[n]`` on the host. An
+operation gives what torchvision's functional of the same name gives for each sample alone; those of :data:`BYOL_JITTER`
+and :func:`blur_onto_zeros` do what BYOL's released code does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -72,6 +73,25 @@ def adjust_hue(images: Tensor, factors: Amounts) -> None:
     torch.addcmul(value, chroma, _ramp(sixth, 4, share), value=-1, out=blue)
 
 
+def shift_brightness(images: Tensor, offsets: Amounts) -> None:
+    """``image + offset``, clipped."""
+    images.add_(_per_image(offsets, images)).clamp_(0, 1)
+
+
+def stretch_channels(images: Tensor, factors: Amounts) -> None:
+    """Contrast about each channel's own mean, clipped."""
+    mean = images.mean(dim=(2, 3), keepdim=True)
+    images.sub_(mean).mul_(_per_image(factors, images)).add_(mean).clamp_(0, 1)
+
+
+def scale_saturation(images: Tensor, factors: Amounts) -> None:
+    """The S of HSV times ``factor``, at most 1; hue and value stay."""
+    value, low = images.amax(dim=1, keepdim=True), images.amin(dim=1, keepdim=True)
+    chroma = (value - low).clamp_min_(torch.finfo(images.dtype).tiny)
+    ratio = torch.minimum(value / chroma, _per_image(factors, images))  # of grey pixels any: they are value throughout
+    images.sub_(value).mul_(ratio).add_(value)
+
+
 def _ramp(sixth: Tensor, middle: float, out: Tensor) -> Tensor:
     """0 within 1 of ``middle``, rising to 1 at a distance of 2."""
     return torch.sub(sixth, middle, out=out).abs_().sub_(1).clamp_(0, 1)
@@ -97,8 +117,10 @@ def kernel_size(size: int) -> int:
     return max(3, 2 * (size // 20) + 1)
 
 
-def gaussian_blur(images: Tensor, sigmas: Amounts, size: int | None = None) -> None:
-    """Separable Gaussian of ``size`` (odd) taps and standard deviation ``sigma`` pixels; edges are reflected.
+def gaussian_blur(
+    images: Tensor, sigmas: Amounts, size: int | None = None, edges: Literal["reflect", "constant"] = "reflect"
+) -> None:
+    """Separable Gaussian of ``size`` (odd) taps and standard deviation ``sigma`` pixels; edges are reflected, or zero.
 
     Where ``size`` is not given, a sample's kernel is :func:`kernel_size` of the shorter side, the papers' rule, and
     wider where that would cut the Gaussian off within three standard deviations: at 224 pixels, which the rule was made
@@ -123,14 +145,20 @@ def gaussian_blur(images: Tensor, sigmas: Amounts, size: int | None = None) -> N
     reach = int(np.flatnonzero(taps.any(axis=0))[-1])  # a sample that needs less adds zeros: it depends on no other
     weights = [_per_image(tap, images) for tap in taps.T[: reach + 1]]
     for dim, padding in ((-1, (reach, reach, 0, 0)), (-2, (0, 0, reach, reach))):
-        padded = functional.pad(images, padding, mode="reflect")
+        padded = functional.pad(images, padding, mode=edges)
         images.mul_(weights[0])
         for distance in range(1, reach + 1):
             for start in (reach - distance, reach + distance):
                 images.addcmul_(padded.narrow(dim, start, images.shape[dim]), weights[distance])
 
 
+def blur_onto_zeros(images: Tensor, sigmas: Amounts) -> None:
+    """:func:`gaussian_blur` with zeros beyond the edges, which darkens them."""
+    gaussian_blur(images, sigmas, edges="constant")
+
+
 JITTER: tuple[Operation, ...] = (adjust_brightness, adjust_contrast, adjust_saturation, adjust_hue)
+BYOL_JITTER: tuple[Operation, ...] = (shift_brightness, stretch_channels, scale_saturation, adjust_hue)
 
 
 def _per_image(amounts: Amounts, images: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
 """The two random views of an image, and the only evaluation transform.
 
 The order is BYOL's (appendix B), which SimSiam shares: crop, flip, colour jitter, grey, blur, solarise, normalise.
+With ``operations="byol"`` a view's brightness is an offset, its contrast about each channel's mean, its saturation that
+of HSV, its blur padded with zeros, and a crop too long is cut to the image: BYOL's released code. Its crops are resized
+as all are.
 Every draw is a pure function of (seed, epoch, image index, view, draw number): views do not change with the batch,
 worker or rank that an image comes up in, nor by resuming, and they repeat exactly for a repeated seed.
 """
@@ -131,6 +134,8 @@ class TwoViews:
     def _steps(self, draws: NDArray[np.float64], view: int) -> Iterator[_Step]:
         """The operations in order, with the rows that they fall on."""
         settings = (self.views.view1, self.views.view2)[view]
+        as_byol = settings.operations == "byol"
+        jitter = photometric.BYOL_JITTER if as_byol else photometric.JITTER
 
         def rows_of(draw: int, probability: float) -> NDArray[np.int64]:
             return np.flatnonzero(draws[:, draw] < probability)
@@ -144,11 +149,12 @@ class TwoViews:
             for operation, (low, high) in enumerate(self._ranges[view]):
                 if low != high:
                     now = order[:, slot] == operation
-                    yield photometric.JITTER[operation], rows[now], factors[now, operation]
+                    yield jitter[operation], rows[now], factors[now, operation]
         rows = rows_of(_GREY, settings.grey)
         yield photometric.make_grey, rows, rows
         rows = rows_of(_BLUR, settings.blur)
-        yield photometric.gaussian_blur, rows, _between(draws[rows, _SIGMA], settings.blur_sigma)
+        blur = photometric.blur_onto_zeros if as_byol else photometric.gaussian_blur
+        yield blur, rows, _between(draws[rows, _SIGMA], settings.blur_sigma)
         rows = rows_of(_SOLARISE, settings.solarise)
         yield photometric.solarise, rows, rows
 
@@ -162,8 +168,10 @@ class TwoViews:
     def _boxes(self, indices: Indices, epoch: int, height: int, width: int) -> NDArray[np.int64]:
         """Where both views lie, ``[2, B, 4]``."""
         draws = self._draws(indices, epoch, np.arange(2)[:, None, None], CROP_DRAWS)
-        scales = np.array([self.views.view1.crop_scale, self.views.view2.crop_scale])
-        boxes = crop_boxes(draws.reshape(-1, CROP_DRAWS), height, width, scales.repeat(draws.shape[1], axis=0))
+        views = (self.views.view1, self.views.view2)
+        scales = np.array([view.crop_scale for view in views]).repeat(draws.shape[1], axis=0)
+        clipped = np.array([view.operations == "byol" for view in views]).repeat(draws.shape[1])
+        boxes = crop_boxes(draws.reshape(-1, CROP_DRAWS), height, width, scales, clipped)
         return boxes.reshape(2, -1, 4)
 
 
@@ -249,9 +257,11 @@ def _less_thin(image: Image.Image | Tensor) -> Image.Image | Tensor:
 
 
 def _jitter_ranges(view: View) -> list[tuple[float, float]]:
-    """Ranges of the factors of brightness, contrast, saturation and hue, as torchvision's ``ColorJitter``."""
-    scaled = [(max(0.0, 1 - s), 1 + s) for s in (view.brightness, view.contrast, view.saturation)]
-    return [*scaled, (-view.hue, view.hue)]
+    """Ranges of the amounts of brightness, contrast, saturation and hue: ``ColorJitter``'s, but for BYOL's offset."""
+    ranges = [(max(0.0, 1 - s), 1 + s) for s in (view.brightness, view.contrast, view.saturation)]
+    if view.operations == "byol":
+        ranges[0] = (-view.brightness, view.brightness)
+    return [*ranges, (-view.hue, view.hue)]
 
 
 def _between(draws: NDArray[np.float64], bounds: Any) -> NDArray[np.float64]:

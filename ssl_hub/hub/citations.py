@@ -37,6 +37,19 @@ HALVAGAL = """@inproceedings{halvagal2023implicit,
   year = {2023}
 }"""
 
+RICHEMOND = """@inproceedings{richemond2023edge,
+  title = {The Edge of Orthogonality: A Simple View of What Makes {BYOL} Tick},
+  author = {Richemond, Pierre H. and Tam, Allison and Tang, Yunhao and Strub, Florian and Piot, Bilal and Hill, Felix},
+  booktitle = {International Conference on Machine Learning},
+  year = {2023}
+}"""
+ZHUO = """@inproceedings{zhuo2023towards,
+  title = {Towards a Unified Theoretical Understanding of Non-contrastive Learning via Rank Differential Mechanism},
+  author = {Zhuo, Zhijian and Wang, Yifei and Ma, Jinwen and Wang, Yisen},
+  booktitle = {International Conference on Learning Representations},
+  year = {2023}
+}"""
+
 
 METHODS = {"byol": GRILL, "simsiam": CHEN}  # as importers name what a project trains
 
@@ -58,6 +71,10 @@ def citations(recipe: Recipe) -> list[str]:
         method.append(CHEN)
     if "alpha" in dict(recipe.predictor.options):
         method.append(WANG)
+    if recipe.predictor.kind in ("newton_schulz", "stiefel"):
+        method.append(RICHEMOND)
+    if recipe.predictor.kind == "rank_filter":
+        method.append(ZHUO)
     if recipe.loss.kind.startswith("iso"):
         method.append(HALVAGAL)
     return method

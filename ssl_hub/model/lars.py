@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-EPSILON = 1e-8
-
 
 class Lars(torch.optim.Optimizer):
-    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv 1708.03888, algorithm 1).
+    """Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv 1708.03888), as in BYOL's released code.
 
     With g the gradient plus ``weight_decay`` w, a parameter w of two or more dimensions takes g scaled by
-    ``trust_coefficient`` |w| / (|gradient| + ``weight_decay`` |w|), or g itself where either norm is 0; parameters of
-    one dimension, and groups with ``adapted=False`` (tokens, position embeddings), always take g itself. Momentum
-    follows the scaling, as in SGD: v <- momentum v + g, w <- w - lr v. Norms are in float32.
+    ``trust_coefficient`` |w| / |g|, or g itself where either norm is 0; parameters of one dimension, and groups with
+    ``adapted=False`` (tokens, position embeddings), always take g itself. Momentum follows the scaling, as in SGD:
+    v <- momentum v + g, w <- w - lr v. Norms are in float32. (The paper's algorithm 1, and timm, divide by
+    |gradient| + ``weight_decay`` |w| instead: a shorter step wherever the two do not point alike.)
     """
 
     def __init__(
@@ -44,8 +43,8 @@ class Lars(torch.optim.Optimizer):
             updates = list(torch._foreach_add(gradients, parameters, alpha=group["weight_decay"]))
             adapted = [i for i, p in enumerate(parameters) if group["adapted"] and p.ndim > 1]
             if adapted:
-                ratios = _trust_ratios([parameters[i] for i in adapted], group)
-                torch._foreach_mul_([updates[i] for i in adapted], ratios)
+                scaled = [updates[i] for i in adapted]
+                torch._foreach_mul_(scaled, _trust_ratios([parameters[i] for i in adapted], scaled, group))
             if group["momentum"]:
                 pairs = zip(parameters, updates, strict=True)
                 updates = [self._with_momentum(parameter, update, group["momentum"]) for parameter, update in pairs]
@@ -61,9 +60,8 @@ class Lars(torch.optim.Optimizer):
         return buffer
 
 
-def _trust_ratios(parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+def _trust_ratios(parameters: list[Tensor], updates: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
     weight_norms = torch.stack(torch._foreach_norm([p.float() for p in parameters]))
-    gradient_norms = torch.stack(torch._foreach_norm([p.grad.float() for p in parameters if p.grad is not None]))
-    ratios = group["trust_coefficient"] * weight_norms
-    ratios = ratios / (gradient_norms + group["weight_decay"] * weight_norms + EPSILON)
-    return list(torch.where((weight_norms > 0) & (gradient_norms > 0), ratios, 1.0).unbind())
+    update_norms = torch.stack(torch._foreach_norm([u.float() for u in updates]))
+    ratios = group["trust_coefficient"] * weight_norms / update_norms
+    return list(torch.where((weight_norms > 0) & (update_norms > 0), ratios, 1.0).unbind())

@@ -154,7 +154,12 @@ def build(recipe: Recipe) -> Siamese:
     backbones.freeze_idle(backbone, recipe.views.size)
     if recipe.backbone.freeze_patch_embedding:
         freeze_patch_embedding(backbone)
-    projector = mlp(widths, norm_affine=recipe.projector.norm_affine, output_norm=recipe.projector.output_norm)
+    projector = mlp(
+        widths,
+        norm_affine=recipe.projector.norm_affine,
+        output_bias=recipe.projector.output_bias,
+        output_norm=recipe.projector.output_norm,
+    )
     encoder = Encoder(backbone, projector, joint_views=recipe.train.joint_views, frozen_statistics=frozen)
     return Siamese(encoder, predictor, target, loss).train()
 

@@ -110,6 +110,29 @@ def optimal_predictor(correlation: Tensor, cross: Tensor, *, reg: float, solutio
     return (symmetrise(cross) if solution == "caption" else cross) @ inverse
 
 
+def newton_schulz(matrix: Tensor, iterations: int) -> tuple[Tensor, Tensor]:
+    """Approximate square root of a symmetric, positive semidefinite matrix [D, D], and inverse square root.
+
+    The coupled iteration of Richemond et al. 2023 (arXiv 2302.04817, proposition on Newton-Schulz) from A = M / |M|
+    (Frobenius) and B = I: A <- A (3 I - B A) / 2, B <- (3 I - B A) B / 2. A small eigenvalue grows by 3/2 an iteration
+    until it is at its root, so few iterations leave the smallest too small. Not finite where M is zero.
+    """
+    norm = torch.linalg.matrix_norm(matrix)
+    a, identity = matrix / norm, torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    b = identity
+    for _ in range(iterations):
+        step = (3 * identity - b @ a) / 2
+        a, b = a @ step, step @ b
+    return symmetrise(a) * norm.sqrt(), symmetrise(b) / norm.sqrt()
+
+
+def stiefel_projection(matrix: Tensor, iterations: int) -> Tensor:
+    """B M / |B| (Frobenius) with B the Newton-Schulz estimate of (M^T M)^(-1/2): a multiple of M's orthogonal factor
+    in the limit (Richemond et al. 2023, proposition on the Stiefel predictor)."""
+    _, inverse_root = newton_schulz(matrix.mT @ matrix, iterations)
+    return symmetrise(inverse_root @ matrix.mT) / torch.linalg.matrix_norm(inverse_root)
+
+
 def effective_rank(eigenvalues: Tensor) -> Tensor:
     """exp of the entropy of the normalised eigenvalues, in [1, D] (Roy and Vetterli 2007)."""
     share = eigenvalues.clamp(min=0)
@@ -144,6 +167,15 @@ def mean_over_processes(total: Tensor, count: int) -> Tensor:
     packed = torch.cat([total.flatten(), total.new_tensor([float(count)])])
     dist.all_reduce(packed)
     return (packed[:-1] / packed[-1].clamp(min=1)).view_as(total)
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, [B, D] of each, as many of each: [processes * B, D]. Without gradient."""
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return rows
+    parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)
 
 
 def healthy_std(width: int) -> float:

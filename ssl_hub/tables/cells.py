@@ -64,7 +64,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A published table: what it measured, the label it has in its source, and over how many seeds."""
+    """A published table: what it measured, its paper and the label it has in it, and over how many seeds."""
 
     name: str
     title: str
@@ -73,6 +73,7 @@ class Table:
     cells: Sequence[Cell]
     claims: Sequence[Claim] = ()
     notes: Sequence[str] = ()
+    paper: str = "Tian et al. 2021 (arXiv 2102.06810)"
 
     def __post_init__(self) -> None:
         names = [cell.name for cell in self.cells]

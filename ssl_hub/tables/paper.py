@@ -1,7 +1,7 @@
 """The tables of Tian et al. 2021 (arXiv 2102.06810) as data: each cell's recipe, overrides, printed mean and std.
 
 Numbers are facts of the paper; ``source`` is the label of a table in it. Notes say where a setting is not printed in
-full and what stands for it. The STL-10 ablations are in ``ablations``.
+full and what stands for it. The STL-10 ablations are in ``ablations``, the table of other papers in ``relatives``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ssl_hub.registry import Registry
-from ssl_hub.tables import ablations
+from ssl_hub.tables import ablations, relatives
 from ssl_hub.tables.ablations import AUTHORS, DIRECT, LINEAR, TWO_LAYER, Number, Overrides
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table
 from ssl_hub.zoo import RECIPES
@@ -200,5 +200,6 @@ for _table in (
     long_training("stl10", "STL-10", LONG_STL10),
     long_training("cifar10", "CIFAR-10", LONG_CIFAR10),
     in_text(),
+    relatives.closed_form(),
 ):
     TABLES.add(_table.name, _table)

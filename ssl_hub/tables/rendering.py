@@ -22,7 +22,7 @@ MOST_LISTED = 100  # runs that are not counted
 def markdown(report: Report) -> str:
     """The whole report, for people."""
     table = report.table
-    parts = [f"# {table.title}", f"{table.source} of Tian et al. 2021 (arXiv 2102.06810)."]
+    parts = [f"# {table.title}", f"{table.source} of {table.paper}."]
     if report.facts:
         parts.append("\n".join(f"- {name}: {value}" for name, value in report.facts.items()))
     if not report.comparable:

@@ -33,7 +33,9 @@ def recipes() -> list[Recipe]:
         data=Data(name="jxie/stl10", pretrain_split="train+unlabeled"),
         published=PUBLISHED,
         notes=(
-            "Images are normalised with ImageNet's mean and standard deviation; the paper names none.",
+            "Images are normalised with ImageNet's mean and standard deviation; the authors' code leaves them in 0 to"
+            " 1. BN after the first convolution takes that up, but for 2 % between colours and for the padding, which"
+            " is the mean colour here and black there.",
             "The blur reaches three sigma (13 pixels of a sigma of 2); the authors' 9 pixels made 1.85 of that sigma.",
         ),
     )

@@ -54,6 +54,19 @@ def test_fallback_is_the_largest_central_box(height: int, width: int, box: list[
     assert too_large.tolist() == [box] * 5
 
 
+def test_clipped_boxes_are_the_first_draw_cut_to_the_image() -> None:
+    height, width = 60, 80
+    boxes, numbers = crop_boxes(draws(500), height, width, (0.08, 1.0), clipped=True), draws(500)
+    areas = height * width * (0.08 + 0.92 * numbers[:, 0])
+    ratios = np.exp(np.log(3 / 4) + np.log(16 / 9) * numbers[:, 10])
+    assert boxes[:, 2].tolist() == np.minimum(np.round(np.sqrt(areas / ratios)), height).tolist()
+    assert boxes[:, 3].tolist() == np.minimum(np.round(np.sqrt(areas * ratios)), width).tolist()
+    assert (boxes[:, 0] + boxes[:, 2] <= height).all() and (boxes[:, 1] + boxes[:, 3] <= width).all()
+    one_of_two = crop_boxes(numbers, height, width, (0.08, 1.0), clipped=np.arange(500) % 2 == 0)
+    assert one_of_two[::2].tolist() == boxes[::2].tolist()
+    assert one_of_two[1::2].tolist() == crop_boxes(numbers, height, width, (0.08, 1.0))[1::2].tolist()
+
+
 @pytest.mark.parametrize(("height", "width", "size"), [(32, 32, 32), (40, 56, 24), (17, 23, 32), (200, 150, 16)])
 def test_batch_equals_pil(height: int, width: int, size: int) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (12, height, width, 3), dtype=np.uint8)

@@ -1,5 +1,7 @@
 """Each operation equals torchvision's functional of the same parameters, sample by sample: float, 8-bit and PIL."""
 
+import colorsys
+
 import numpy as np
 import pytest
 import torch
@@ -159,3 +161,27 @@ def test_solarise(images: Tensor) -> None:
 
 def test_flip(images: Tensor) -> None:
     assert torch.equal(changed(photometric.flip, images), (images.float() / 255).flip(-1))
+
+
+def test_byols_jitter_by_its_definition(images: Tensor) -> None:
+    """Brightness an offset, contrast about each channel's mean, saturation that of HSV: written down once more."""
+    pixels = images.double().numpy() / 255
+    amounts = [-0.4, 0.4, 0.1, -0.2, 0.3, 0.0]
+    shifted = np.clip(pixels + np.array(amounts)[:, None, None, None], 0, 1)
+    assert np.abs(changed(photometric.shift_brightness, images, amounts).numpy() - shifted).max() < 1e-6
+    factors = [0.6, 1.4, 0.8, 1.2, 0.0, 1.0]
+    mean = pixels.mean(axis=(2, 3), keepdims=True)
+    stretched = np.clip(mean + np.array(factors)[:, None, None, None] * (pixels - mean), 0, 1)
+    assert np.abs(changed(photometric.stretch_channels, images, factors).numpy() - stretched).max() < 1e-6
+    saturated = changed(photometric.scale_saturation, images, factors).numpy()
+    for image, one, factor in zip(pixels, saturated, factors, strict=True):
+        for before, after in zip(image.reshape(3, -1).T[::7], one.reshape(3, -1).T[::7], strict=True):
+            hue, saturation, value = colorsys.rgb_to_hsv(*before)
+            assert after == pytest.approx(colorsys.hsv_to_rgb(hue, min(saturation * factor, 1), value), abs=1e-5)
+
+
+def test_a_blur_onto_zeros_darkens_the_edges_alone() -> None:
+    white = torch.ones(1, 3, 40, 40)
+    blurred = changed(photometric.blur_onto_zeros, white, [2.0])[0, 0]
+    assert blurred[20, 20].item() == pytest.approx(1) and blurred[0, 20].item() == pytest.approx(0.6, abs=0.01)
+    assert (changed(photometric.gaussian_blur, white, [2.0]) - white).abs().max() < 1e-5

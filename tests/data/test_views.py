@@ -11,6 +11,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as reference
 
 from ssl_hub.config import View, Views
+from ssl_hub.data import photometric
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes
 from ssl_hub.data.views import TwoViews, eval_transform
 from ssl_hub.errors import UsageError
@@ -132,6 +133,25 @@ def test_jitter_is_torchvisions_with_the_parameters_that_were_drawn() -> None:
             expected = getattr(reference, f"adjust_{names[operation]}")(expected, factor[operation])
         assert (one - expected).abs().max() < 1e-4
     assert len({tuple(order) for order in orders}) > 15  # of 24
+
+
+def test_byols_operations_with_the_parameters_that_were_drawn() -> None:
+    """The same draws as torchvision's: brightness as an offset, the blur onto zeros, crops cut to the image."""
+    view = View(operations="byol", flip=0, jitter=1, grey=0, blur=1, blur_sigma=(1, 1))
+    images, views = noise(16).float() / 255, TwoViews(Views(size=24, view1=view, view2=view), seed=5)
+    ours = views.photometric(images, range(16), 1, 0)
+    draws = views._draws(range(16), 1, 0)
+    low, high = np.array([[-0.4, 0.6, 0.8, -0.1], [0.4, 1.4, 1.2, 0.1]])
+    amounts = low + (high - low) * draws[:, CROP_DRAWS + 6 : CROP_DRAWS + 10]
+    for row, order in enumerate(draws[:, CROP_DRAWS + 2 : CROP_DRAWS + 6].argsort(axis=1)):
+        expected = images[row : row + 1].clone()
+        for operation in order:
+            photometric.BYOL_JITTER[operation](expected, amounts[row : row + 1, operation])
+        photometric.blur_onto_zeros(expected, np.ones(1))
+        expected = reference.normalize(expected, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+        assert (ours[row] - expected[0]).abs().max() < 1e-4
+    wide = views._boxes(range(200), 0, 20, 60)
+    assert (wide[..., 3] > 4 / 3 * wide[..., 2] + 1).any()  # a box as high as the image, of a ratio never drawn
 
 
 def test_a_strength_of_zero_leaves_out_its_operation() -> None:

@@ -77,6 +77,8 @@ EXACT = {
     "direct-iso-mse": Case(predictor="direct", loss="iso_mse", optim=replace(SGD, lr=0.003)),
     **{f"optimal-{s}": Case(predictor="optimal", options={"solution": s}) for s in ("right", "left", "caption")},
     "optimal-sylvester-freq3": Case(predictor="optimal", options={"solution": "sylvester", "freq": 3}),
+    "newton-schulz": Case(predictor="newton_schulz", options={"chained": 2}),
+    "stiefel": Case(predictor="stiefel"),
     "identity": Case(predictor="identity"),
 }
 # BN in the predictor sees one process's micro-batch: two processes equal two micro-batches, not one large one.
@@ -86,7 +88,12 @@ BATCH_NORM = {
 }
 # Splits of the feature space are at the mean of one process's micro-batch.
 PARTITIONS = {"partitions": Case(predictor="direct", options={"partitions": 2})}
-CASES = {**EXACT, **BATCH_NORM, **PARTITIONS}
+# Singular values are those of the micro-batches of all processes together, and of each when gradients are accumulated.
+GATHERED = {
+    "rank-filter": Case(predictor="rank_filter", options={"function": "log1p"}),
+    "rank-filter-iso": Case(predictor="rank_filter", loss="iso", target="stopgrad"),
+}
+CASES = {**EXACT, **BATCH_NORM, **PARTITIONS, **GATHERED}
 POISONED = 3  # the step at which the second half of the batch is not a number, in the runs that test it
 
 

@@ -83,6 +83,13 @@ def test_two_processes_equal_two_micro_batches_where_bn_sees_16(name, two_ranks)
     )
 
 
+@pytest.mark.parametrize("name", ranks.GATHERED)
+def test_what_is_gathered_equals_one_process_and_not_its_micro_batches(name, two_ranks):
+    whole, accumulated = ranks.train(CASES[name]), ranks.train(CASES[name], accumulation=2)
+    assert_same(whole, two_ranks[0][name])
+    assert not torch.allclose(whole["online"][FIRST], accumulated["online"][FIRST])
+
+
 def test_partitions_split_at_the_mean_of_one_process(two_ranks):
     """Two processes with the same 16 images are one process with them; with different ones they split differently."""
     case = CASES["partitions"]
@@ -98,7 +105,7 @@ def test_partitions_split_at_the_mean_of_one_process(two_ranks):
 def test_statistics_cross_processes_in_one_collective_a_step(name, two_ranks):
     case = CASES[name]
     expected = 0
-    if case.predictor in ("direct", "optimal"):
+    if case.predictor in ("direct", "optimal", "newton_schulz", "stiefel"):
         expected = (
             1 + case.options.get("centred", False) + (case.predictor == "optimal")
         )  # F, and a mean or a cross term
@@ -112,7 +119,7 @@ def test_nan_on_one_process_skips_the_step_on_all(name, two_ranks):
     for found in two_ranks:
         assert [i for i, skipped in enumerate(found["poisoned"][name]["skipped"]) if skipped] == [POISONED]
         assert all(t.isfinite().all() for branch in ranks.BRANCHES for t in found["poisoned"][name][branch].values())
-    if name in EXACT:
+    if name in EXACT or name in ranks.GATHERED:
         assert_same(ranks.train(CASES[name], poisoned=True), two_ranks[0]["poisoned"][name])
     elif name in ranks.BATCH_NORM:
         accumulated = ranks.train(CASES[name], poisoned=True, accumulation=2)

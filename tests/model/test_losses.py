@@ -46,6 +46,22 @@ def test_isotropic_mse_is_that_of_halvagal_et_al():
     torch.testing.assert_close(got, gradient)
 
 
+def test_isotropic_cosine_is_that_of_halvagal_et_al():
+    # Their cosine loss, with only the two z free: z.t / (|q| |t|) - (q.t) / (2 |q|^3 |t|) |W^(1/2) z|^2, times -2.
+    f, root, t = batch()
+    w = root @ root.mT
+    s, u = torch.linalg.eigh(w)
+    half = f @ ((u * s.clamp(min=0).sqrt()) @ u.mT)
+    q = (f @ w).detach()
+    norms = q.norm(dim=1) * t.norm(dim=1)
+    pull = (f * t).sum(dim=1) / norms
+    shrink = ((q * t).sum(dim=1) / (norms * q.norm(dim=1).square())) * half.square().sum(dim=1) / 2
+    (want,) = torch.autograd.grad(-2 * (pull - shrink).mean(), f)
+    (got,) = torch.autograd.grad(LOSSES["iso"]()(f, f @ w, t), f)
+    # theirs has W z where the plain loss's gradient in q has q: the same vector
+    torch.testing.assert_close(got, want)
+
+
 def test_isotropic_loss_equalises_the_rates_of_eigenmodes():
     # Near the aligned fixed point a mode's pull is proportional to its eigenvalue under the plain loss.
     p = torch.tensor([1.0, 0.1], dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,9 @@ from torch import Tensor, nn
 from ssl_hub.errors import UsageError
 from ssl_hub.model.parts import part_options
 from ssl_hub.model.predictors import PREDICTORS, Predictor
-from ssl_hub.model.spectrum import eigenvalue_map, predictor_from_correlation
+from ssl_hub.model.siamese import build
+from ssl_hub.model.spectrum import eigenvalue_map, newton_schulz, predictor_from_correlation, stiefel_projection
+from ssl_hub.zoo import get_recipe
 
 WIDTH = 8
 
@@ -231,6 +234,10 @@ def test_double_precision_is_kept():
         ("direct", {"partitions": 6, "freq": 5}, "predictor.partitions needs predictor.freq=1"),
         ("optimal", {"reg": 0.0}, "predictor.reg is 0.0"),
         ("symmetric", {"layers": 3}, "predictor.layers is 3, expected 1 or 2"),
+        ("newton_schulz", {"iterations": 0}, "predictor.iterations is 0"),
+        ("newton_schulz", {"chained": 9}, "predictor.chained is 9, expected a whole number from 1 to 4"),
+        ("stiefel", {"rho": 1.5}, "predictor.rho is 1.5, expected a number from 0 to 1, or none"),
+        ("rank_filter", {"power": -1.0}, "predictor.power is -1.0"),
     ],
 )
 def test_options_out_of_range_are_named(kind, options, message):
@@ -238,9 +245,75 @@ def test_options_out_of_range_are_named(kind, options, message):
         make(kind, **options)
 
 
+@pytest.mark.parametrize(("kind", "chained"), [("newton_schulz", 1), ("newton_schulz", 2), ("stiefel", 1)])
+def test_iterated_predictors_average_the_predictors_of_batches(kind, chained):
+    options = {"chained": chained} if kind == "newton_schulz" else {}
+    predictor = make(kind, iterations=5, eps=0.2, rho=0.3, **options).double()
+    want = None
+    for step in range(3):
+        views = [torch.randn(16, WIDTH, dtype=torch.float64) for _ in range(2)]
+        observe(predictor, *views)
+        predictor.refresh(step)
+        z = torch.cat(views)
+        batch = z.mT @ z / len(z)
+        for _ in range(chained):
+            batch = stiefel_projection(batch, 5) if kind == "stiefel" else newton_schulz(batch, 5)[0]
+        batch = batch + 0.2 * torch.eye(WIDTH, dtype=torch.float64)
+        want = batch if want is None else 0.3 * want + 0.7 * batch
+        torch.testing.assert_close(predictor.matrix().detach(), want)
+
+
+def test_an_iterated_predictor_begins_with_the_first_batch_that_can_be_computed():
+    predictor, f = make("newton_schulz", rho=0.9, eps=0.0), torch.randn(16, WIDTH)
+    observe(predictor, torch.zeros(16, WIDTH))
+    with pytest.warns(UserWarning, match="step 0: the correlation matrix is zero"):
+        predictor.refresh(0)
+    observe(predictor, f)
+    predictor.refresh(1)
+    torch.testing.assert_close(predictor.matrix().detach(), newton_schulz(f.mT @ f / 16, 9)[0])
+
+
+@pytest.mark.parametrize("count", [5, 20])  # fewer samples than dimensions, and more
+@pytest.mark.parametrize(
+    ("options", "gain"),
+    [
+        ({"power": 1.0}, lambda s: s),
+        ({"power": 0.5}, np.sqrt),
+        ({"function": "log1p"}, lambda s: np.log(1 + s)),
+        ({"function": "log1p_square"}, lambda s: np.log(1 + s**2)),
+    ],
+)
+def test_rank_filter_is_a_function_of_each_views_own_singular_values(options, gain, count):
+    predictor, views = make("rank_filter", **options), [torch.randn(count, WIDTH, dtype=torch.float64) for _ in "12"]
+    observe(predictor, *views)
+    for view in reversed(views):
+        _, s, rows = np.linalg.svd(view.numpy(), full_matrices=False)
+        torch.testing.assert_close(predictor(view), view @ torch.from_numpy((rows.T * gain(s)) @ rows))
+    with pytest.raises(UsageError, match="predicts only the views it has observed"):
+        predictor(views[0].clone())
+
+
+def test_rank_filter_of_power_one_predicts_as_directpred_of_one_batch_without_eps():
+    ranked, direct = make("rank_filter"), make("direct", rho=0.0, eps=0.0)
+    f = torch.randn(20, WIDTH)
+    for predictor in (ranked, direct):
+        observe(predictor, f)
+    direct.refresh(0)
+    torch.testing.assert_close(
+        nn.functional.normalize(ranked(f), dim=1), nn.functional.normalize(direct(f), dim=1).detach()
+    )
+
+
 def test_mlp_has_bn_and_relu_inside_and_nothing_behind():
     layers = list(make("mlp", hidden_width=12).layers)
     assert [type(layer) for layer in layers] == [nn.Linear, nn.BatchNorm1d, nn.ReLU, nn.Linear]
+
+
+def test_byols_heads_have_no_bias_at_the_end():
+    recipe = get_recipe("byol-r50-300ep", **{"backbone.name": "test_resnet", "views.size": 32})
+    model = build(recipe)
+    for layers in (model.encoder.projector, model.predictor.layers):
+        assert [layer.bias is not None for layer in layers if isinstance(layer, nn.Linear)] == [True, False]
 
 
 def test_linear_has_no_bias_unless_asked():

@@ -1,5 +1,6 @@
 """Predictors as functions of the correlation matrix, against independently computed values."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,8 +12,10 @@ from ssl_hub.model.spectrum import (
     feature_std,
     healthy_std,
     moving_average,
+    newton_schulz,
     optimal_predictor,
     predictor_from_correlation,
+    stiefel_projection,
     symmetrise,
 )
 from tests.model.reference import cases
@@ -143,3 +146,43 @@ def test_alignment_is_one_for_commuting_matrices_and_asymmetry_is_a_share():
     assert float(asymmetry(rotation)) == pytest.approx(1)
     assert float(asymmetry(symmetrise(f))) == 0  # a product f^T f is symmetric up to rounding only
     assert alignment(rotation, double([[2.0, 0.0], [0.0, 1.0]])).max() < 1e-12
+
+
+def numpy_newton_schulz(matrix: Tensor, iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Per eigenvalue: the coupled iteration never leaves the eigenvectors of its matrix."""
+    s, u = np.linalg.eigh(matrix.numpy())
+    norm = np.sqrt((s**2).sum())
+    a, b = s / norm, np.ones_like(s)
+    for _ in range(iterations):
+        a, b = a * (3 - a * b) / 2, b * (3 - a * b) / 2
+    return (u * (a * np.sqrt(norm))) @ u.T, (u * (b / np.sqrt(norm))) @ u.T
+
+
+@pytest.mark.parametrize("iterations", [1, 7, 9])
+def test_newton_schulz_by_eigenvalues(iterations):
+    f = random_correlation()
+    for got, want in zip(newton_schulz(f, iterations), numpy_newton_schulz(f, iterations), strict=True):
+        torch.testing.assert_close(got, torch.from_numpy(want))
+    _, inverse_root = numpy_newton_schulz(f @ f, iterations)
+    want = torch.from_numpy(inverse_root) @ f / np.linalg.norm(inverse_root)
+    torch.testing.assert_close(stiefel_projection(f, iterations), want)
+
+
+def test_newton_schulz_ends_at_directpreds_root_and_stiefel_at_a_multiple_of_the_identity():
+    f = random_correlation()
+    root, inverse_root = newton_schulz(f, 30)
+    torch.testing.assert_close(root, predictor_from_correlation(f, eps=0.0, form="absolute"))
+    torch.testing.assert_close(inverse_root @ inverse_root @ f, torch.eye(6, dtype=torch.float64))
+    fourth, _ = newton_schulz(root, 30)
+    torch.testing.assert_close(fourth, predictor_from_correlation(f, alpha=0.25, eps=0.0, form="absolute"))
+    projection = stiefel_projection(f, 60)
+    torch.testing.assert_close(projection, projection[0, 0] * torch.eye(6, dtype=torch.float64))
+
+
+def test_directset_of_one_half_is_directpred_and_of_one_directcopy_by_eigenvalues():
+    f, eps = random_correlation(), 0.1
+    s, u = np.linalg.eigh(f.numpy())
+    for alpha, share in ((0.5, np.sqrt(s / s.max())), (1.0, s / s.max()), (0.75, (s / s.max()) ** 0.75)):
+        want = torch.from_numpy((u * (share + eps)) @ u.T)
+        torch.testing.assert_close(predictor_from_correlation(f, alpha=alpha, eps=eps), want)
+    torch.testing.assert_close(predictor_from_correlation(f), predictor_from_correlation(f, alpha=0.5, eps=0.1))

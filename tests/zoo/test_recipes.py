@@ -24,7 +24,9 @@ PROMISED = [
         for e in (100, 300, 500)
     ),
     "directcopy-r18-cifar10-100ep",
-    "isoloss-r18-cifar10-100ep",
+    *(f"{m}-r50-300ep" for m in ("directcopy", "newton-schulz", "newton-schulz-2", "stiefel")),
+    *(f"{m}-r18-cifar10-1000ep" for m in ("isoloss", "directcopy")),
+    "rank-filter-r18-cifar10-400ep",
     "simsiam-r18-cifar10-800ep",
     *(f"{m}-own{family}" for m in ("directpred", "byol", "simsiam") for family in ("", "-convnext", "-vit")),
     *(f"{m}-digits" for m in ("directpred", "byol", "byol-linear", "simsiam")),

@@ -8,7 +8,7 @@ options ``predictor.*`` of a recipe. The life of a predictor within one optimise
 3. ``refresh(step)`` once, after the optimiser step, or ``discard()`` where that step was skipped.
 """
 
-from ssl_hub.model.predictors import computed, trained
+from ssl_hub.model.predictors import computed, iterated, trained
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
 
-__all__ = ["PREDICTORS", "Predictor", "computed", "trained"]
+__all__ = ["PREDICTORS", "Predictor", "computed", "iterated", "trained"]

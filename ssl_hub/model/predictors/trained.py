@@ -30,12 +30,21 @@ class MLPPredictor(Predictor):
         hidden_width: of the one hidden layer (BYOL 4096, SimSiam 512, the paper's STL-10/CIFAR-10 code 512).
         norm_affine: whether the BN has a learnt scale and shift.
         bias: of the linear layers.
+        output_bias: of the last of them, where the first has one: BYOL's has none, SimSiam's has.
     """
 
-    def __init__(self, width: int, *, hidden_width: int = 4096, norm_affine: bool = True, bias: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        *,
+        hidden_width: int = 4096,
+        norm_affine: bool = True,
+        bias: bool = True,
+        output_bias: bool = True,
+    ) -> None:
         super().__init__()
         WIDTH.check("predictor.hidden_width", hidden_width)
-        self.layers = mlp([width, hidden_width, width], norm_affine=norm_affine, bias=bias)
+        self.layers = mlp([width, hidden_width, width], norm_affine=norm_affine, bias=bias, output_bias=output_bias)
 
     def forward(self, f: Tensor) -> Tensor:
         out: Tensor = self.layers(f)

@@ -66,6 +66,12 @@ class Asked(TorchDispatchMode):
         self.late_reads = self.bytes = 0
         self.calls = Called(self.reads)
 
+    def forget(self) -> None:
+        """Count from zero."""
+        for counts in (self.reads, self.launches, self.collectives):
+            counts.clear()
+        self.late_reads = self.bytes = 0
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = func._schema.name.partition("::")
         if namespace == "c10d":

@@ -76,6 +76,8 @@ def settings(arguments: argparse.Namespace, on_gpu: bool) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "runtime.channels_last": True,
         "runtime.compile": on_gpu and not arguments.no_compile,
+        "runtime.tf32": "all" if on_gpu else "convolutions",
+        "runtime.cudnn_benchmark": on_gpu,  # one shape, many steps
         "runtime.knn_every_epochs": 0,
         "runtime.checkpoint_every_epochs": 25,
         "runtime.log_every_steps": 200 if on_gpu else 1,
@@ -173,8 +175,6 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         os.environ.setdefault("ACCELERATE_MIXED_PRECISION", "bf16")
-        torch.backends.cudnn.benchmark = True  # one shape, many steps
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     data = arguments.data
     if data.endswith(".npz"):
         register_packed(Path(data))

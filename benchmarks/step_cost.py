@@ -84,7 +84,6 @@ def instrument(clock: Clock, job: Job, journal: Journal) -> None:
     clock.wrap(trainer.model, "forward", "forward")
     clock.wrap(job.accelerator, "backward", "backward")
     clock.wrap(trainer.optimizer, "step", "optimiser")
-    clock.wrap(trainer, "_optimizer_step", "gradient norm")
     clock.wrap(trainer.siamese.predictor, "observe", "predictor")
     clock.wrap(trainer.siamese.predictor, "refresh", "predictor")
     clock.wrap(trainer.siamese.target, "update", "EMA")

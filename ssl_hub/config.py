@@ -154,6 +154,7 @@ class Train:
     batch_size: int = 256
     accumulation: int = 1
     sync_bn: bool = True
+    sync_bn_group: int = 0  # processes that share the statistics of BN, which then sees their images alone; 0: all
     freeze_backbone_epochs: float = 0.0  # first epochs, in which the projector and the predictor are trained alone
     joint_views: bool = False  # one forward over both views: BN statistics shared; the papers use one forward per view
     seed: int = 0
@@ -166,7 +167,10 @@ class Runtime:
     workers: int = 8
     channels_last: bool = False
     compile: bool = False
+    tf32: Literal["none", "convolutions", "all"] = "convolutions"  # torch's own choice; F and its predictor never
+    cudnn_benchmark: bool = False  # times cuDNN's algorithms at the start; repeats of a run may then round otherwise
     log_every_steps: int = 10
+    spectra_every_readings: int = 1  # effective rank and alignment, which take decompositions; an epoch ends with them
     tracker: Literal["tensorboard", "wandb", "trackio"] | None = None  # beside metrics.jsonl
     knn_every_epochs: int = 5
     knn_k: int = 20

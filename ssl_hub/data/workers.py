@@ -20,6 +20,7 @@ from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.images import Source
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
+from ssl_hub.model.devices import can_pin
 from ssl_hub.stopping import deferred, serve, start_tracker
 
 Make = Callable[[Any, int, int], tuple[Tensor, ...]]
@@ -121,7 +122,7 @@ class BatchWorkers:
             batch_sampler=_Sampler(sampler, self._starting.close),
             num_workers=workers,
             collate_fn=_identity,
-            pin_memory=device.type == "cuda",
+            pin_memory=can_pin(device),
             persistent_workers=persistent and workers > 0,
             prefetch_factor=2 if workers > 0 else None,
             worker_init_fn=_begin,

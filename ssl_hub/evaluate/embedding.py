@@ -27,6 +27,7 @@ from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.model import Subject, open_model
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
+from ssl_hub.model.devices import usual_device
 
 QUERIES_AT_ONCE = 1024
 
@@ -162,7 +163,7 @@ def open_split(
 
 def features_of(subject: Subject, source: Source, *, batch_size: int = 256, workers: int = 4) -> Features:
     """Features of a source, on a GPU where there is one."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = usual_device()
     model = subject.model.to(device)
     return extract(model, source, subject.transform, batch_size=batch_size, workers=workers, device=device)
 

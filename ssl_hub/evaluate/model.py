@@ -33,6 +33,7 @@ from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store, weights
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
+from ssl_hub.model.devices import usual_device
 from ssl_hub.model.lineage import LINEAGE, UNKNOWN, pretrained
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.probe_head import ProbeHead
@@ -291,8 +292,7 @@ def work_on(subject: Subject, extraction: Extraction, accelerator: Accelerator |
     """How the evaluation is carried out, with the model on its device."""
     if subject.folder is not None:
         check_results(subject.folder)
-    usual = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = usual if accelerator is None else accelerator.device
+    device = usual_device() if accelerator is None else accelerator.device
     subject.model.to(device)
     work = Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
     if subject.step is not None and work.rank == 0:

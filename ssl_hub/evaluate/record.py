@@ -62,7 +62,10 @@ class Recorder:
 
 def device_name(device: torch.device) -> str:
     """The make of a GPU, or of the processor."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    if device.type == "cpu":
+        return _processor()
+    module = torch.get_device_module(device)
+    return module.get_device_name(device) if hasattr(module, "get_device_name") else f"{device.type} of {_processor()}"
 
 
 @cache

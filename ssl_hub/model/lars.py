@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.sgd import sgd
 
 
 class Lars(torch.optim.Optimizer):
@@ -17,7 +18,12 @@ class Lars(torch.optim.Optimizer):
     ``adapted=False`` (tokens, position embeddings), always take g itself. Momentum follows the scaling, as in SGD:
     v <- momentum v + g, w <- w - lr v. Norms are in float32. (The paper's algorithm 1, and timm, divide by
     |gradient| + ``weight_decay`` |w| instead: a shorter step wherever the two do not point alike.)
+
+    ``found_inf``, which torch's fused optimisers know too, is None or a tensor on the device: 1 leaves everything as it
+    is, without the host knowing.
     """
+
+    found_inf: Tensor | None = None
 
     def __init__(
         self,
@@ -45,10 +51,23 @@ class Lars(torch.optim.Optimizer):
             if adapted:
                 scaled = [updates[i] for i in adapted]
                 torch._foreach_mul_(scaled, _trust_ratios([parameters[i] for i in adapted], scaled, group))
+            if self.found_inf is not None:
+                self._unless_found(parameters, updates, group)
+                continue
             if group["momentum"]:
                 pairs = zip(parameters, updates, strict=True)
                 updates = [self._with_momentum(parameter, update, group["momentum"]) for parameter, update in pairs]
             torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+    def _unless_found(self, parameters: list[Tensor], updates: list[Tensor], group: dict[str, Any]) -> None:
+        """Momentum and step, neither where ``found_inf`` is 1, in one operation."""
+        buffers: list[Tensor | None] = [None] * len(parameters)
+        if group["momentum"]:
+            start_momentum(self, parameters)
+            buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+        plain: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False}
+        rates = {"lr": group["lr"], "momentum": group["momentum"]}
+        sgd(parameters, updates, buffers, foreach=False, fused=True, found_inf=self.found_inf, **rates, **plain)
 
     def _with_momentum(self, parameter: Tensor, update: Tensor, momentum: float) -> Tensor:
         state = self.state[parameter]
@@ -58,6 +77,14 @@ class Lars(torch.optim.Optimizer):
             state["momentum_buffer"] = update.clone()
         buffer: Tensor = state["momentum_buffer"]
         return buffer
+
+
+def start_momentum(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:
+    """Momentum of zero where there is none yet: torch's fused SGD would keep whatever memory holds in a first step that
+    is not taken."""
+    for parameter in parameters:
+        if "momentum_buffer" not in optimizer.state[parameter]:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _trust_ratios(parameters: list[Tensor], updates: list[Tensor], group: dict[str, Any]) -> list[Tensor]:

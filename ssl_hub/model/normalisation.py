@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from timm.layers import BatchNormAct2d, convert_sync_batchnorm
 from torch import nn
@@ -19,8 +19,8 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 CONVERTIBLE = {_BatchNorm.forward, BatchNormAct2d.forward}
 
 
-def synchronised(module: AnyModule) -> AnyModule:
-    """The module with the statistics of every batch normalisation taken over all processes.
+def synchronised(module: AnyModule, group: Any = None) -> AnyModule:
+    """The module with the statistics of every batch normalisation taken over all processes, or those of a ``group``.
 
     Parameters and buffers stay the same tensors under the same names, so that what was saved before loads after, and
     the reverse. The layers themselves are new ones: look for frozen ones, or hook them, afterwards. timm's conversion
@@ -43,7 +43,7 @@ def synchronised(module: AnyModule) -> AnyModule:
     if not plain:
         return module
     assert not any(map(_is_synchronised, module.modules())), "half synchronised"
-    converted: AnyModule = convert_sync_batchnorm(module)
+    converted: AnyModule = convert_sync_batchnorm(module, group)
     return converted
 
 
@@ -59,6 +59,11 @@ def _is_set(layer: nn.Module) -> bool:
 
 def _has_statistics_of_its_own(layer: nn.Module) -> bool:
     return "running_var" in layer._buffers and not isinstance(layer, _BatchNorm) and not _is_set(layer)
+
+
+def synchronises_all(layer: nn.Module) -> bool:
+    """Whether a layer gathers its statistics over all processes, so that they are the same everywhere."""
+    return isinstance(layer, nn.SyncBatchNorm) and layer.process_group is None
 
 
 def _is_synchronised(layer: nn.Module) -> bool:

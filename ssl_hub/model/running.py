@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -26,32 +28,44 @@ class RunningExpectation(nn.Module):
         self.register_buffer("value", torch.zeros(*shape))
         self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
         self._total: Tensor | float = 0.0  # of the open step
-        self._count = 0
+        self._count: int | Tensor = 0
+        self._open: Tensor | None = None  # the average as it would be if the open step ended now
 
-    def add(self, total: Tensor, count: int) -> None:
+    def add(self, total: Tensor, count: int | Tensor) -> None:
         """Add a sum over ``count`` samples of this process to the open optimiser step."""
-        self._total, self._count = self._total + total, self._count + count
+        self._total, self._count, self._open = self._total + total, self._count + count, None
 
     def discard(self) -> None:
-        self._total, self._count = 0.0, 0
+        self._total, self._count, self._open = 0.0, 0, None
 
-    def with_open_step(self) -> Tensor:
-        """The average as it would be if the open step ended now; collective over processes."""
-        if not isinstance(self._total, Tensor):
-            return self.value
-        batch = mean_over_processes(self._total, self._count)
-        return moving_average(self.value, batch, rho=self.rho, seen=int(self.seen))
 
-    def close_step(self) -> bool:
-        """Take the open step into the average. Returns whether that happened: a non-finite step leaves it as it was."""
-        updated = self.with_open_step()
-        nothing = not isinstance(self._total, Tensor)
-        self.discard()
-        if nothing or not bool(torch.isfinite(updated).all()):
-            return False
-        self.value.copy_(updated)
-        self.seen += 1
-        return True
+def with_open_steps(statistics: Sequence[RunningExpectation]) -> list[Tensor]:
+    """The averages as they would be if the open step ended now. One collective over processes, for all that is new."""
+    new = [one for one in statistics if one._open is None and isinstance(one._total, Tensor)]
+    if new:
+        totals = [one._total for one in new if isinstance(one._total, Tensor)]
+        for one, batch in zip(new, mean_over_processes(totals, [one._count for one in new]), strict=True):
+            one._open = moving_average(one.value, batch, rho=one.rho, seen=one.seen)
+    return [one.value if one._open is None else one._open for one in statistics]
+
+
+def close_steps(statistics: Sequence[RunningExpectation]) -> Tensor:
+    """Take the open step into each average; collective as :func:`with_open_steps`.
+
+    Returns whether that happened to all of them, a boolean on their device: what is not finite leaves an average as it
+    was, and so does a step in which nothing was added.
+    """
+    taken = []
+    for one, updated in zip(statistics, with_open_steps(statistics), strict=True):
+        if isinstance(one._total, Tensor):
+            finite = torch.isfinite(updated).all()
+            one.value.copy_(torch.where(finite, updated, one.value))
+            one.seen += finite
+        else:
+            finite = torch.zeros((), dtype=torch.bool, device=one.value.device)
+        one.discard()
+        taken.append(finite)
+    return taken[0] if len(taken) == 1 else torch.stack(taken).all()
 
 
 def full_precision(f: Tensor) -> Tensor:

@@ -164,13 +164,18 @@ def build(recipe: Recipe) -> Siamese:
     return Siamese(encoder, predictor, target, loss).train()
 
 
-def arranged(siamese: Siamese, *, synchronise: bool, channels_last: bool, compiled: bool) -> Siamese:
-    """Synchronised BN in both branches, memory format, compilation; tensors and their names stay the same."""
+def arranged(
+    siamese: Siamese, *, synchronise: bool, channels_last: bool, compiled: bool, bn_group: Any = None
+) -> Siamese:
+    """Synchronised BN in both branches, memory format, compilation; tensors and their names stay the same.
+
+    ``bn_group`` is torch's group of the processes that share BN's statistics with this one; None for all.
+    """
     target = siamese.target
     if synchronise:
-        siamese = synchronised(siamese)
+        siamese = synchronised(siamese, bn_group)
         if target.network is not None:
-            target.network = synchronised(target.network)
+            target.network = synchronised(target.network, bn_group)
     if channels_last:
         siamese = siamese.to(memory_format=torch.channels_last)
     if compiled:

@@ -7,15 +7,21 @@ given (float32 or better) and is shared by the trained predictors and the theory
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ssl_hub.model.square_root import largest_eigenvalue, unit_square_root
+
 Form = Literal["normalised", "homogeneous", "paper", "absolute"]
 Solution = Literal["right", "left", "sylvester", "caption"]
 
+Solver = Literal["auto", "eigh", "iteration"]
+
+LEAST_EPS = 0.01  # of the iteration: 16 times its error
 FLOOR = 1e-4  # smallest predictor eigenvalue of the normalised form, as in the authors' code
 
 
@@ -24,19 +30,40 @@ def symmetrise(matrix: Tensor) -> Tensor:
     return (matrix + matrix.mT) / 2
 
 
-def moving_average(average: Tensor, batch: Tensor, *, rho: float | None, seen: int) -> Tensor:
+def eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors; on the CPU where the device has no such decomposition (MPS)."""
+    try:
+        s, u = torch.linalg.eigh(matrix)
+    except NotImplementedError:
+        s, u = (part.to(matrix.device) for part in torch.linalg.eigh(matrix.cpu()))
+    return s, u
+
+
+def eigvalsh(matrix: Tensor) -> Tensor:
+    """Eigenvalues, ascending; see :func:`eigh`."""
+    try:
+        return torch.linalg.eigvalsh(matrix)
+    except NotImplementedError:
+        return torch.linalg.eigvalsh(matrix.cpu()).to(matrix.device)
+
+
+def moving_average(average: Tensor, batch: Tensor, *, rho: float | None, seen: int | Tensor) -> Tensor:
     """The running expectation after one more batch (Tian et al. 2021, equation for F-hat in section 4).
 
     Args:
         average: current average, ignored while ``seen`` is 0: the first batch initialises it, so no bias correction.
         batch: expectation over the new batch, same shape.
         rho: weight of the past, in [0, 1]; None averages all batches equally.
-        seen: number of batches in ``average``.
+        seen: number of batches in ``average``; a tensor is not looked at by the host.
     """
+    if isinstance(seen, Tensor):
+        if rho is None:
+            return torch.lerp(average, batch, (seen + 1).to(average.dtype).reciprocal())
+        weight = torch.full((), 1 - rho, dtype=average.dtype, device=average.device)
+        return torch.lerp(average, batch, weight.masked_fill_(seen == 0, 1.0))
     if seen == 0:
         return batch.clone()
-    weight = 1 / (seen + 1) if rho is None else 1 - rho
-    return torch.lerp(average, batch, weight)
+    return torch.lerp(average, batch, 1 / (seen + 1) if rho is None else 1 - rho)
 
 
 def eigenvalue_map(s: Tensor, *, eps: float, alpha: float = 0.5, c: float = 0.0, form: Form = "normalised") -> Tensor:
@@ -65,26 +92,43 @@ def eigenvalue_map(s: Tensor, *, eps: float, alpha: float = 0.5, c: float = 0.0,
 
 
 def predictor_from_correlation(
-    correlation: Tensor, *, eps: float = 0.1, alpha: float = 0.5, c: float = 0.0, form: Form = "normalised"
+    correlation: Tensor,
+    *,
+    eps: float = 0.1,
+    alpha: float = 0.5,
+    c: float = 0.0,
+    form: Form = "normalised",
+    solver: Solver = "eigh",
 ) -> Tensor:
     """The DirectPred / DirectSet predictor of a correlation matrix.
 
     Args:
         correlation: F, [..., D, D]; symmetrised first.
         eps, alpha, c, form: see :func:`eigenvalue_map`.
+        solver: ``iteration`` is :mod:`~ssl_hub.model.square_root`, for what :func:`iterates`; anything else decomposes.
 
     Returns:
         W = U diag(p) U^T, [..., D, D], symmetric. Not finite where F is zero in the normalised form, or not finite:
         the caller keeps its previous predictor then.
     """
     correlation = symmetrise(correlation)
+    eye = torch.eye(correlation.shape[-1], dtype=correlation.dtype, device=correlation.device)
+    if solver == "iteration":
+        if alpha == 1:
+            return correlation / largest_eigenvalue(correlation) + eps * eye
+        return unit_square_root(correlation)[0] + eps * eye
     if alpha == 1 and c == 0 and eps >= FLOOR and form == "normalised":
         # DirectCopy needs the largest eigenvalue only. A negative rounding eigenvalue stays as it is: |s| << eps m.
-        m = torch.linalg.eigvalsh(correlation)[..., -1, None, None]
-        return correlation / m + eps * torch.eye(correlation.shape[-1], dtype=m.dtype, device=m.device)
-    s, u = torch.linalg.eigh(correlation)
+        return correlation / eigvalsh(correlation)[..., -1, None, None] + eps * eye
+    s, u = eigh(correlation)
     p = eigenvalue_map(s, eps=eps, alpha=alpha, c=c, form=form)
     return symmetrise((u * p.unsqueeze(-2)) @ u.mT)
+
+
+def iterates(*, eps: float, alpha: float, c: float, form: Form) -> bool:
+    """Whether the iteration gives this predictor: the normalised root (or F itself) with a regularisation well above
+    the iteration's error, which would else be an error of the predictor's smallest eigenvalues."""
+    return form == "normalised" and alpha in (0.5, 1) and c == 0 and eps >= LEAST_EPS
 
 
 def optimal_predictor(correlation: Tensor, cross: Tensor, *, reg: float, solution: Solution = "right") -> Tensor:
@@ -99,7 +143,7 @@ def optimal_predictor(correlation: Tensor, cross: Tensor, *, reg: float, solutio
             ``caption`` is the equation under the table, W (F + reg I) = (M + M^T) / 2.
     """
     correlation = symmetrise(correlation)
-    s, u = torch.linalg.eigh(correlation)
+    s, u = eigh(correlation)
     s = s.clamp(min=0)
     if solution == "sylvester":
         rotated = u.mT @ (cross + cross.mT) @ u
@@ -151,7 +195,7 @@ def feature_std(features: Tensor) -> Tensor:
 
 def alignment(predictor: Tensor, correlation: Tensor) -> Tensor:
     """|cos| between each eigenvector u of F and W u, [D], ascending eigenvalues (Tian et al. 2021, figure 3)."""
-    _, u = torch.linalg.eigh(symmetrise(correlation))
+    _, u = eigh(symmetrise(correlation))
     return torch.nn.functional.cosine_similarity(predictor @ u, u, dim=0).abs()
 
 
@@ -160,13 +204,22 @@ def asymmetry(matrix: Tensor) -> Tensor:
     return torch.linalg.matrix_norm((matrix - matrix.mT) / 2) / torch.linalg.matrix_norm(matrix).clamp(min=1e-30)
 
 
-def mean_over_processes(total: Tensor, count: int) -> Tensor:
-    """``sum of total / sum of count`` over all processes, in one collective; zero where nothing was counted."""
+def mean_over_processes(totals: Sequence[Tensor], counts: Sequence[int | Tensor]) -> list[Tensor]:
+    """``sum of total / sum of count`` of each over all processes, in one collective; zero where nothing was counted."""
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
-        return total / max(count, 1)
-    packed = torch.cat([total.flatten(), total.new_tensor([float(count)])])
+        return [total / _at_least_one(count) for total, count in zip(totals, counts, strict=True)]
+    # Filled, not made of Python's numbers: an upload would have the host wait.
+    one = totals[0]
+    numbers = [n.reshape(1) if isinstance(n, Tensor) else one.new_full((1,), n) for n in counts]
+    packed = torch.cat([*(total.flatten() for total in totals), *numbers])
     dist.all_reduce(packed)
-    return (packed[:-1] / packed[-1].clamp(min=1)).view_as(total)
+    *sums, number = packed.split([*(total.numel() for total in totals), len(counts)])
+    means = zip(sums, totals, number.clamp(min=1), strict=True)
+    return [(whole / count).view_as(total) for whole, total, count in means]
+
+
+def _at_least_one(count: int | Tensor) -> int | Tensor:
+    return count.clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
 
 
 def gather_rows(rows: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.foreach import copy_tensors
 from ssl_hub.registry import Registry
 
 
@@ -38,8 +39,13 @@ class Target:
         """The weight of the past in the update after optimiser step ``step`` (0-based) of ``total_steps``."""
         return None
 
-    def update(self, encoder: nn.Module, step: int, total_steps: int) -> None:
-        """Follow the online encoder, after its optimiser step ``step``."""
+    def update(self, encoder: nn.Module, step: int, total_steps: int, taken: Tensor | None = None) -> None:
+        """Follow the online encoder, after its optimiser step ``step``.
+
+        ``taken``, a boolean on the device, is whether that step was taken at all, where the host does not know yet:
+        nothing may change where it is false. A target whose ``update`` does not take it is told by the host, which
+        waits for the device then.
+        """
 
     def state_dict(self) -> dict[str, Tensor]:
         return {} if self.network is None else self.network.state_dict()
@@ -83,13 +89,17 @@ class EMATarget(Target):
         return 1 - (1 - self.base) * (math.cos(math.pi * progress) + 1) / 2
 
     @torch.no_grad()
-    def update(self, encoder: nn.Module, step: int, total_steps: int) -> None:
+    def update(self, encoder: nn.Module, step: int, total_steps: int, taken: Tensor | None = None) -> None:
         assert self.network is not None, "start() comes first"
-        past: list[Tensor] = list(self.network.parameters())
-        torch._foreach_lerp_(past, list[Tensor](encoder.parameters()), 1 - self.momentum(step, total_steps))
-        buffers = list(self.network.buffers())
-        if buffers:
-            torch._foreach_copy_(buffers, list(encoder.buffers()))
+        past, online = list[Tensor](self.network.parameters()), list[Tensor](encoder.parameters())
+        weight = 1 - self.momentum(step, total_steps)
+        if taken is None:
+            torch._foreach_lerp_(past, online, weight)
+        else:  # the same, times 0 or 1
+            moves = torch._foreach_sub(online, past)
+            torch._foreach_mul_(moves, taken.to(past[0].dtype) * weight)
+            torch._foreach_add_(past, moves)
+        copy_tensors(list(encoder.buffers()), to=list(self.network.buffers()))
 
 
 @TARGETS.register("stopgrad")

@@ -61,7 +61,7 @@ def throughput(story: Story) -> Markup:
     """Speed, and what the time went into."""
     return together(
         _grid(
-            _chart(story, "Images per second, mean since start or resume", "images_per_second"),
+            _chart(story, "Images per second, since the last reading", "images_per_second"),
             _chart(story, "Time spent waiting for data", _waiting, unit="%"),
         ),
         story.each(_time_spent, kind="time"),

@@ -14,6 +14,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.checkpoints import FORMAT, without
 from ssl_hub.model.checkpoints import existing as existing
 from ssl_hub.model.checkpoints import load as load
+from ssl_hub.model.devices import generator_state, set_generator_state
 from ssl_hub.train.together import on_main
 
 
@@ -74,12 +75,12 @@ def restore(folder: Path, trainer: Resumable, accelerator: Accelerator) -> dict[
 def random_state(device: torch.device) -> dict[str, Any]:
     """This process's torch generators. (Data order and views are pure functions of the seed and need no state.)"""
     state: dict[str, Any] = {"cpu": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
+    if (own := generator_state(device)) is not None:
+        state[device.type] = own
     return state
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if device.type != "cpu" and device.type in state:
+        set_generator_state(device, state[device.type])

@@ -12,8 +12,8 @@ from tqdm import tqdm
 class Console:
     """Prints on the main process and is silent on the others."""
 
-    def __init__(self, *, total_steps: int, done: int, batch_size: int, main: bool) -> None:
-        self._main, self._batch = main, batch_size
+    def __init__(self, *, total_steps: int, done: int, main: bool) -> None:
+        self._main = main
         self._live = main and sys.stderr.isatty()
         self._bar = tqdm(
             total=total_steps, initial=done, disable=not self._live, unit="step", dynamic_ncols=True, mininterval=0.5
@@ -30,14 +30,11 @@ class Console:
         self._bar.update(step - self._done)
         self._done = step
 
-    def images_per_second(self) -> float:
-        return self._batches * self._batch / max(time.monotonic() - self._started, 1e-9)
-
     def show(self, epoch: int, reading: dict[str, Any]) -> None:
         """Refresh the numbers beside the bar."""
+        speed = f"{reading['images_per_second']:.0f} img/s"
         self._bar.set_postfix_str(
-            f"epoch {epoch}, loss {reading['loss']:.4f}, lr {reading['lr']:.3g}, {self.images_per_second():.0f} img/s",
-            refresh=False,
+            f"epoch {epoch}, loss {reading['loss']:.4f}, lr {reading['lr']:.3g}, {speed}", refresh=False
         )
 
     def epoch_line(self, epoch: int, epochs: int, reading: dict[str, Any], knn: str = "") -> None:
@@ -49,7 +46,7 @@ class Console:
         self.say(
             f"epoch {epoch}/{max(epoch, epochs)}  loss {reading['loss']:.4f}  lr {reading['lr']:.3g}  "
             f"spread {reading['feature_std'] / reading['healthy_std']:.2f}  "
-            f"{self.images_per_second():.0f} images/s  {minutes}:{seconds:02d} left  {knn}".rstrip()
+            f"{reading['images_per_second']:.0f} images/s  {minutes}:{seconds:02d} left  {knn}".rstrip()
         )
 
     def close(self) -> None:

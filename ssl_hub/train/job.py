@@ -46,7 +46,8 @@ class Job:
 
     @property
     def done(self) -> bool:
-        return self.trainer.step >= self.trainer.total_steps
+        trainer = self.trainer
+        return trainer.step >= trainer.total_steps and not trainer.settle()  # the last step may have been skipped
 
     def batches(self) -> Iterator[Any]:
         """Micro-batches of each step, from where the trainer stands to its last step, over all epochs."""

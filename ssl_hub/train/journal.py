@@ -18,16 +18,14 @@ class Journal:
 
     def __init__(self, job: Job) -> None:
         trainer, main = job.trainer, job.accelerator.is_main_process
-        self._job = job
+        self._job, self._main = job, main
         self._monitor = job.monitor
         # A run that starts again without a checkpoint measures its start again.
         start = {"from_step": trainer.step if trainer.position else -1, "from_batch": trainer.position}
         self._metrics = Metrics(job.folder, **start) if main else None
-        self.console = Console(
-            total_steps=trainer.total_steps, done=trainer.step, batch_size=job.recipe.train.batch_size, main=main
-        )
+        self.console = Console(total_steps=trainer.total_steps, done=trainer.step, main=main)
         self._announce()
-        self._read_at = time.perf_counter()
+        self._read_at, self._batches_read = time.perf_counter(), trainer.position
         if trainer.position == 0:
             self._measure_start()
 
@@ -38,15 +36,19 @@ class Journal:
     def after_step(self, report: Report) -> None:
         """Take note of one step. Collective over processes where a kNN accuracy is due."""
         job, runtime = self._job, self._job.recipe.runtime
-        step, epoch, epoch_ends = job.trainer.step, job.epoch, job.at_epoch_end or job.done
+        epoch, epoch_ends, skipped = job.epoch, job.at_epoch_end or job.done, report.skipped
+        if epoch_ends or job.trainer.step % runtime.log_every_steps == 0:
+            skipped |= job.trainer.settle()  # a reading waits for the device anyway
+        step = job.trainer.step
         self.console.step(step)
-        if report.skipped:
+        if skipped:
             self.console.say(f"step {step}: gradients not finite, step skipped")
-        if epoch_ends or (step % runtime.log_every_steps == 0 and not report.skipped):
+        if epoch_ends or (step % runtime.log_every_steps == 0 and not skipped):
             reading = self._read(report, step, epoch)
             self.console.show(epoch, reading)
             if epoch_ends:
-                reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
+                if self._main:
+                    reading["spectrum"] = spectrum(report.projections, job.trainer.siamese.predictor)
                 due = job.done or job.epoch_is(runtime.knn_every_epochs)
                 reached = self._measured() if due else {}
                 reading |= reached
@@ -80,21 +82,26 @@ class Journal:
             self._metrics.close()
 
     def _read(self, report: Report, step: int, epoch: int) -> dict[str, Any]:
-        job, now, collapsed_before = self._job, time.perf_counter(), self.collapsed
+        job, collapsed_before = self._job, self.collapsed
+        loss = float(report.loss)  # waits for the device, so what it has done is in the time
+        now, batches = time.perf_counter(), job.trainer.position - self._batches_read
+        seconds = max(now - self._read_at, 1e-9)  # since the last reading, kNN not counted
+        every = job.recipe.runtime.log_every_steps * job.recipe.runtime.spectra_every_readings
+        spectra = self._main and (step % every == 0 or job.at_epoch_end or job.done)
         reading = {
             "step": step,
             "batch": job.trainer.position,
             "epoch": epoch,
-            "loss": float(report.loss),
+            "loss": loss,
             "lr": report.lr,
             "momentum": report.momentum,
-            "grad_norm": report.grad_norm,
-            "images_per_second": self.console.images_per_second(),
-            "seconds": now - self._read_at,  # since the last reading, kNN not counted
-            "data_share": job.waiting.take() / max(now - self._read_at, 1e-9),
-            **self._monitor.read(report, job.trainer.siamese.predictor),
+            "grad_norm": float(report.grad_norm),
+            "images_per_second": batches * job.recipe.train.batch_size / seconds,
+            "seconds": seconds,
+            "data_share": job.waiting.take() / seconds,
+            **self._monitor.read(report, job.trainer.siamese.predictor, spectra=spectra),
         }
-        self._read_at = now
+        self._read_at, self._batches_read = now, job.trainer.position
         if job.loader.bad is not None:
             reading["bad_images"] = len(job.loader.bad)  # that this process met
         if self.collapsed and not collapsed_before:

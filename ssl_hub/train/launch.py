@@ -21,6 +21,7 @@ from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[att
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.devices import can_synchronise_bn
 from ssl_hub.stopping import end_with_parent
 from ssl_hub.train.launch_check import check_accelerator, check_environment
 from ssl_hub.train.together import together
@@ -178,14 +179,45 @@ def missing_processes(launcher: Launcher | None, running: int) -> str | None:
 
 def synchronises(accelerator: Accelerator, sync_bn: bool) -> bool:
     """Whether batch normalisation is synchronised over processes: asked for, with several, on a device that can."""
-    return sync_bn and accelerator.num_processes > 1 and accelerator.device.type == "cuda"
+    return sync_bn and accelerator.num_processes > 1 and can_synchronise_bn(accelerator.device)
 
 
-def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool) -> None:
+def processes_of_bn(accelerator: Accelerator, sync_bn: bool, group: int) -> int:
+    """How many processes share the statistics of batch normalisation; ``group`` is ``train.sync_bn_group``.
+
+    Raises UsageError for groups that the processes do not divide into.
+    """
+    processes = accelerator.num_processes
+    if not synchronises(accelerator, sync_bn):
+        return 1
+    if group == 0 or group >= processes:
+        return processes
+    if processes % group:
+        raise UsageError(
+            f"train.sync_bn_group is {group}, and {processes} processes do not divide into such groups; expected 0 (all"
+            " of them together) or a divisor"
+        )
+    return group
+
+
+@contextmanager
+def kernels(tf32: str, *, cudnn_benchmark: bool) -> Iterator[None]:
+    """Context in which torch computes as ``runtime.tf32`` and ``runtime.cudnn_benchmark`` say."""
+    cudnn, before = torch.backends.cudnn, torch.get_float32_matmul_precision()
+    was = cudnn.allow_tf32, cudnn.benchmark
+    torch.set_float32_matmul_precision("high" if tf32 == "all" else "highest")
+    cudnn.allow_tf32, cudnn.benchmark = tf32 != "none", cudnn_benchmark
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+        cudnn.allow_tf32, cudnn.benchmark = was
+
+
+def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool, group: int = 0) -> None:
     """Raise UsageError where BN would have one image at a time: on a process or, where it is synchronised, on all."""
     processes = accelerator.num_processes
-    together = processes if synchronises(accelerator, sync_bn) else 1
-    if images * together < 2:
+    if images * processes_of_bn(accelerator, sync_bn, group) < 2:
         raise UsageError(
             f"train.batch_size leaves {images} image at a time to each of {processes} process(es), and batch"
             " normalisation needs 2; raise train.batch_size or lower train.accumulation"

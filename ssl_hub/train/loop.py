@@ -25,7 +25,7 @@ from ssl_hub.train.job import Job
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
 from ssl_hub.train.prepare import prepare
-from ssl_hub.train.together import agreed, on_main
+from ssl_hub.train.together import Agreement, on_main
 from ssl_hub.zoo import as_modified, departures, get_recipe, run_name
 
 
@@ -128,6 +128,7 @@ def _finish(job: Job, *, collapsed: bool) -> tuple[list[Result], str | None]:
 def _train(job: Job, journal: Journal) -> None:
     """Every step that is left, with checkpoints when they are due, when a signal says stop, and at the end."""
     trainer, accelerator, runtime, saved_at = job.trainer, job.accelerator, job.recipe.runtime, time.monotonic()
+    agreement = Agreement(accelerator, 3, late=trainer.late)
     with StopSignal() as stop:
         for micro_batches in job.batches():
             try:
@@ -141,7 +142,7 @@ def _train(job: Job, journal: Journal) -> None:
                 runtime.checkpoint_minutes is not None and time.monotonic() - saved_at > 60 * runtime.checkpoint_minutes
             )
             give_up = journal.collapsed and runtime.on_collapse == "stop"
-            stopping, late, give_up = agreed(accelerator, [bool(stop), late, give_up])
+            stopping, late, give_up = agreement([bool(stop), late, give_up])
             if stopping or late or give_up or job.done or job.epoch_is(runtime.checkpoint_every_epochs):
                 job.save()
                 saved_at = time.monotonic()

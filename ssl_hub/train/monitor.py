@@ -9,7 +9,15 @@ import torch
 
 from ssl_hub.model.health import PATIENCE, is_low
 from ssl_hub.model.predictors import Predictor
-from ssl_hub.model.spectrum import alignment, asymmetry, effective_rank, feature_std, healthy_std, symmetrise
+from ssl_hub.model.spectrum import (
+    alignment,
+    asymmetry,
+    effective_rank,
+    eigvalsh,
+    feature_std,
+    healthy_std,
+    symmetrise,
+)
 from ssl_hub.train.step import Report
 
 WIDEST_SPECTRUM = 512  # projections wider than this log no spectrum: it would swell the metrics
@@ -26,10 +34,10 @@ def spectrum(projections: torch.Tensor, predictor: Predictor) -> dict[str, list[
     if f.shape[-1] > WIDEST_SPECTRUM or not torch.isfinite(f).all():
         return None
     correlation = symmetrise(f.mT @ f) / len(f)
-    found = {"correlation": torch.linalg.eigvalsh(correlation)}
+    found = {"correlation": eigvalsh(correlation)}
     matrix = predictor.matrix()
     if matrix is not None:
-        found["predictor"] = torch.linalg.eigvalsh(symmetrise(matrix.float()))
+        found["predictor"] = eigvalsh(symmetrise(matrix.float()))
         found["alignment"] = alignment(matrix.float(), correlation)
     return {name: [float(f"{value:.5g}") for value in values.tolist()] for name, values in found.items()}
 
@@ -54,16 +62,16 @@ class Monitor:
         return self._low_in_a_row >= PATIENCE
 
     @torch.no_grad()
-    def read(self, report: Report, predictor: Predictor) -> dict[str, Any]:
-        """Feature std (healthy near 1/sqrt D), effective rank of the batch's correlation matrix in [1, D], its largest
-        eigenvalue, and for a predictor that is a matrix its alignment with that matrix and its asymmetry."""
+    def read(self, report: Report, predictor: Predictor, *, spectra: bool = True) -> dict[str, Any]:
+        """Feature std (healthy near 1/sqrt D), from which the verdict comes; with ``spectra``, which take
+        decompositions, the effective rank of the batch's correlation matrix in [1, D], its largest eigenvalue, and for
+        a predictor that is a matrix its alignment with that matrix and its asymmetry."""
         f = report.projections.float()
         width = f.shape[-1]
         std = float(feature_std(f))
-        correlation = symmetrise(f.mT @ f) / len(f)
         reading: dict[str, Any] = {"feature_std": std, "healthy_std": healthy_std(width)}
-        if torch.isfinite(correlation).all():
-            eigenvalues = torch.linalg.eigvalsh(correlation)
+        if spectra and math.isfinite(std) and torch.isfinite(correlation := symmetrise(f.mT @ f) / len(f)).all():
+            eigenvalues = eigvalsh(correlation)
             reading["effective_rank"] = float(effective_rank(eigenvalues))
             reading["eigenvalue_max"] = float(eigenvalues[-1])
             matrix = predictor.matrix()

@@ -11,7 +11,7 @@ from torch import nn
 
 from ssl_hub.config import Optim, Recipe
 from ssl_hub.errors import UsageError
-from ssl_hub.model.lars import Lars
+from ssl_hub.model.lars import Lars, start_momentum
 from ssl_hub.model.roles import weights
 from ssl_hub.model.stages import depths
 
@@ -82,13 +82,25 @@ def _layer_ratios(model: nn.Module, decay: float) -> dict[str, tuple[int, float]
     return {f"{BACKBONE}{name}": (place, decay ** (stages - place)) for name, place in depth.items()}
 
 
-def build_optimizer(groups: list[dict[str, Any]], optim: Optim) -> torch.optim.Optimizer:
-    """SGD, LARS or AdamW."""
+def build_optimizer(groups: list[dict[str, Any]], optim: Optim, *, unless_found: bool = False) -> torch.optim.Optimizer:
+    """SGD, LARS or AdamW; ``unless_found`` for one whose ``found_inf`` is set, which decides on the device whether a
+    step is taken. (A fused kernel, which rounds otherwise.)"""
+    kernel = {"fused": True} if unless_found else {"foreach": True}
     if optim.name == "sgd":
-        return torch.optim.SGD(groups, lr=optim.lr, momentum=optim.momentum, foreach=True)
+        return GatedSGD(groups, lr=optim.lr, momentum=optim.momentum, **kernel)
     if optim.name == "adamw":
-        return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.momentum, 0.999), foreach=True)
+        return torch.optim.AdamW(groups, lr=optim.lr, betas=(optim.momentum, 0.999), **kernel)
     return Lars(groups, lr=optim.lr, momentum=optim.momentum, trust_coefficient=optim.trust_coefficient)
+
+
+class GatedSGD(torch.optim.SGD):
+    """torch's, with a first step that may be one that is not taken."""
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            if group["fused"] and group["momentum"]:
+                start_momentum(self, [p for p in group["params"] if p.grad is not None])
+        return super().step(closure)
 
 
 def schedule_factor(optim: Optim, step: int, *, total_steps: int, warmup_steps: int) -> float:
@@ -116,15 +128,18 @@ def named_state(optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Any]]:
 
 
 def load_named_state(optimizer: torch.optim.Optimizer, state: dict[str, dict[str, Any]]) -> None:
-    """Inverse of :func:`named_state`; :class:`UsageError` where a name is not one of this optimiser's."""
-    parameters = dict(_named(optimizer))
+    """Inverse of :func:`named_state`; :class:`UsageError` where a name is not one of this optimiser's.
+
+    AdamW counts its steps on the host, unless it is fused.
+    """
+    parameters, fused = dict(_named(optimizer)), bool(optimizer.param_groups[0].get("fused"))
     unknown = sorted(state.keys() - parameters.keys())
     if unknown:
         raise UsageError(f"the checkpoint's optimiser has {unknown[0]!r}, which this model does not train")
     for name, values in state.items():
         p = parameters[name]
         optimizer.state[p] = {
-            key: value.to(p.device) if isinstance(value, torch.Tensor) and value.ndim else value
+            key: value.to(p.device) if isinstance(value, torch.Tensor) and (value.ndim or fused) else value
             for key, value in values.items()
         }
 

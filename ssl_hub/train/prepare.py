@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
@@ -45,8 +46,10 @@ from ssl_hub.train.launch import (
     find_launcher,
     is_restart,
     job_id,
+    kernels,
     missing_processes,
     open_accelerator,
+    processes_of_bn,
     set_threads,
     synchronises,
 )
@@ -80,7 +83,8 @@ def prepare(
     end_with(launcher)
     options: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "allow_change": allow_change}
     options["set_by_user"] = set_by_user
-    with together(accelerator), _prepared(recipe, folder, launcher, accelerator, **options) as job:
+    chosen = kernels(recipe.runtime.tf32, cudnn_benchmark=recipe.runtime.cudnn_benchmark)
+    with together(accelerator), chosen, _prepared(recipe, folder, launcher, accelerator, **options) as job:
         yield job
 
 
@@ -119,6 +123,7 @@ def _prepared(
     if start is not None:
         said = bn_warning(recipe, trainer.siamese.encoder.backbone)
         origin = {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
+    predictor = trainer.siamese.predictor
     now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
     changed += changed_facts(before, now)
     refuse([change for change in changed if change.name in GIVEN], allow_change)
@@ -139,6 +144,7 @@ def _prepared(
         "resident": loader.resident,
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
+        **({} if (solver := predictor.solver_on(accelerator.device)) is None else {"predictor_solver": solver}),
         "threads_per_process": threads,
         "versions": installed_versions(),
         "git_commit": run.git_commit(),
@@ -161,7 +167,8 @@ def _prepared(
 def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None) -> Trainer:
     """The model with its optimiser, freshly initialised but for what it starts from, the same on every process."""
     schedule = recipe.train
-    check_micro_batch(loader.micro_batch_size, accelerator, sync_bn=schedule.sync_bn)
+    group = schedule.sync_bn_group
+    check_micro_batch(loader.micro_batch_size, accelerator, sync_bn=schedule.sync_bn, group=group)
     total_steps = schedule.epochs * loader.steps_per_epoch
     frozen_steps = round(schedule.freeze_backbone_epochs * loader.steps_per_epoch)
     if frozen_steps >= (total := total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)):
@@ -198,11 +205,12 @@ def _scaled_lr(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> tupl
 
 def given_to(siamese: Siamese, recipe: Recipe, loader: Loader, accelerator: Accelerator) -> dict[str, Any]:
     """What a result rests on beside settings and data; see :mod:`~ssl_hub.train.given`."""
+    train = recipe.train
     at_once = images_at_once(
         siamese,
         loader.micro_batch_size,
-        accelerator.num_processes,
-        synchronised=synchronises(accelerator, recipe.train.sync_bn),
+        processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group),
+        synchronised=synchronises(accelerator, train.sync_bn),
     )
     return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once}
 
@@ -287,9 +295,14 @@ def _inventory(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str, 
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:
+    train, group = recipe.train, None
+    sharing = processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group)
+    if 1 < sharing < accelerator.num_processes:
+        group, _ = dist.new_subgroups(group_size=sharing)
     return arranged(
         siamese,
-        synchronise=synchronises(accelerator, recipe.train.sync_bn),
+        bn_group=group,
+        synchronise=sharing > 1,
         channels_last=recipe.runtime.channels_last,
         compiled=recipe.runtime.compile,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -13,7 +14,12 @@ from torch import Tensor, nn
 
 from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
+from ssl_hub.model.devices import can_fuse, is_queued
+from ssl_hub.model.foreach import Kept
+from ssl_hub.model.predictors import Predictor
+from ssl_hub.model.predictors.computed import SetPredictor
 from ssl_hub.model.siamese import Siamese
+from ssl_hub.train.answers import Answers
 from ssl_hub.train.optim import (
     build_optimizer,
     load_named_state,
@@ -22,6 +28,7 @@ from ssl_hub.train.optim import (
     schedule_factor,
     set_learning_rates,
 )
+from ssl_hub.train.sharing import shared
 
 MAX_SKIPPED = 5  # non-finite steps in a row before the run stops
 
@@ -31,10 +38,10 @@ class Report(NamedTuple):
 
     loss: Tensor  # mean over this process's micro-batches, scalar
     projections: Tensor  # of the last micro-batch, [views * B, D]
-    grad_norm: float
+    grad_norm: float | Tensor
     lr: float  # of the encoder
     momentum: float | None  # of an EMA target
-    skipped: bool
+    skipped: bool  # this step; where the host learns it late, the one before
 
 
 class Trainer:
@@ -42,6 +49,12 @@ class Trainer:
 
     ``step`` counts optimiser steps taken, ``position`` the global batches consumed; they differ by the steps skipped
     because their gradients were not finite. Schedules follow ``step``, the data follows ``position``.
+
+    With ``late`` no step waits for the device. Whether a step is taken is decided there, and the host learns it after
+    the next one: until then it counts every step as taken. So after a step that was skipped, one more is taken with the
+    schedules a step ahead, and the fifth in a row ends the run one step later; what is skipped leaves no trace either
+    way. It is chosen where work is queued, with an optimiser and a target that can leave a step out without the host,
+    and without loss scaling, which reads the host's number itself.
     """
 
     def __init__(
@@ -55,33 +68,46 @@ class Trainer:
         warmup_steps: int = 0,
         accumulation: int = 1,
         frozen_steps: int = 0,
+        late: bool | None = None,
     ) -> None:
-        """The first ``frozen_steps`` leave the backbone as it is; the rest is as in the recipe."""
+        """The first ``frozen_steps`` leave the backbone as it is; the rest is as in the recipe. ``late``: see the
+        class; None for what the device calls for."""
         self.siamese, self.optim, self.accelerator = siamese, optim, accelerator
         self.lr, self.total_steps, self.warmup_steps, self.accumulation = lr, total_steps, warmup_steps, accumulation
         self.frozen_steps, self._frozen_statistics = frozen_steps, siamese.encoder.frozen_statistics
         self.step, self.position, self._skipped_in_a_row = 0, 0, 0
+        able = accelerator.scaler is None and "taken" in inspect.signature(siamese.target.update).parameters
+        able = able and can_fuse(accelerator.device)
+        self.late = able and (is_queued(accelerator.device) if late is None else late)
         siamese.to(accelerator.device)
-        optimizer = build_optimizer(parameter_groups(siamese, optim), optim)
-        self.model, self.optimizer = accelerator.prepare(siamese, optimizer)
+        optimizer = build_optimizer(parameter_groups(siamese, optim), optim, unless_found=self.late)
+        self.model, self.optimizer = shared(siamese, optimizer, accelerator)
         self._backbone = list(siamese.encoder.backbone.parameters())
         self._trained = [p for p in siamese.parameters() if p.requires_grad]
         target = siamese.target.network
-        self._buffers = [*siamese.buffers(), *(target.buffers() if target is not None else ())]
-        self._buffers_before = [buffer.clone() for buffer in self._buffers]
+        self._buffers = Kept([*siamese.buffers(), *(target.buffers() if target is not None else ())])
+        predictor = siamese.predictor
+        refreshes = type(predictor).refresh is not Predictor.refresh
+        self._refreshed = Kept(list(predictor.parameters()) if refreshes else [])
+        self._answers = Answers(
+            accelerator.device, 2
+        )  # whether the step was taken, whether the predictor kept its weight
+        self._watches = isinstance(predictor, SetPredictor) and (self.late or is_queued(accelerator.device))
+        if isinstance(predictor, SetPredictor):
+            predictor.watched = self._watches
 
     def advance(self, micro_batches: Iterable[tuple[Tensor, Tensor]]) -> Report:
         """Take one optimiser step on ``accumulation`` micro-batches of two views [B, 3, H, W] each.
 
         Raises UsageError after five steps in a row whose gradients were not finite on any process.
         """
-        step = self.step
+        step = self._scheduled
         factor = schedule_factor(self.optim, step, total_steps=self.total_steps, warmup_steps=self.warmup_steps)
         set_learning_rates(self.optimizer, self.lr, factor)
         self.optimizer.zero_grad(set_to_none=True)
         frozen = step < self.frozen_steps
         self.siamese.freeze_statistics(frozen or self._frozen_statistics)
-        _copy(self._buffers, to=self._buffers_before)
+        self._buffers.keep()
         # 1-3. Views to projections, targets and loss; backward. Gradients cross processes on the last micro-batch only.
         losses = []
         for index, (view1, view2) in enumerate(micro_batches):
@@ -101,34 +127,89 @@ class Trainer:
         if frozen:
             for parameter in self._backbone:
                 parameter.grad = None
-        grad_norm, skipped = self._optimizer_step()
+        self.accelerator.unscale_gradients(self.optimizer)
+        norm = nn.utils.get_total_norm([p.grad for p in self._trained if p.grad is not None])
+        taken = torch.isfinite(norm)  # the same on all processes: gradients were reduced
+        # The one wait for the device of a step that has one; with loss scaling the scaler has it.
+        seen = norm if self.late or self.accelerator.scaler is not None else float(norm)
         # 5-6. Predictor, then target with the new online weights; neither where the step was skipped.
-        if skipped:
-            predictor.discard()
-            _copy(self._buffers_before, to=self._buffers)  # one NaN would stay in BN's running statistics for good
-            self._count_skip()
-        else:
-            self.siamese.after_step(step, self.total_steps)
-            self._skipped_in_a_row = 0
-            self.step += 1
+        skipped = self._take_late(step, norm, taken) if self.late else not self._take(step, norm, seen)
         self.position += 1
         momentum = self.siamese.target.momentum(step, self.total_steps)
-        return Report(torch.stack(losses).mean(), output.projections, grad_norm, self.lr * factor, momentum, skipped)
+        return Report(torch.stack(losses).mean(), output.projections, seen, self.lr * factor, momentum, skipped)
 
-    def _optimizer_step(self) -> tuple[float, bool]:
-        """Clip if asked and step; the gradients' norm before clipping, and whether the step was skipped."""
-        self.accelerator.unscale_gradients(self.optimizer)
-        gradients = [p.grad for p in self._trained if p.grad is not None]
-        total = nn.utils.get_total_norm(gradients)
-        norm = float(total)  # the step's one wait for the device; the same on all processes: gradients were reduced
-        finite = math.isfinite(norm)
-        if finite and self.optim.clip_norm is not None:
-            nn.utils.clip_grads_with_norm_(self._trained, self.optim.clip_norm, total)
-        scaler = self.accelerator.scaler
-        if not finite and scaler is None:
-            return norm, True
-        self.optimizer.step()  # with a scaler: skips itself where it found infinities, and lowers the scale
-        return norm, bool(self.optimizer.step_was_skipped) if scaler is not None else False
+    @property
+    def _scheduled(self) -> int:
+        """The optimiser step that comes next, as far as the schedules are told: see ``late``. It does not depend on
+        whether anybody has asked since the last one, as for a checkpoint."""
+        ahead = self.late and not self._answers.asked and self._skipped_in_a_row > 0
+        return self.step + ahead
+
+    def _take(self, step: int, norm: Tensor, seen: float | Tensor) -> bool:
+        """The rest of a step, decided by the host; whether it was taken."""
+        scaler, predictor = self.accelerator.scaler, self.siamese.predictor
+        self.settle()
+        is_taken = isinstance(seen, Tensor) or math.isfinite(seen)
+        if is_taken:
+            self._clip(norm)
+            self.optimizer.step()  # with a scaler: skips itself where it found infinities, and lowers the scale
+            is_taken = scaler is None or not self.optimizer.step_was_skipped
+        if is_taken:
+            self.siamese.after_step(step, self.total_steps)
+            self.step += 1
+            self._skipped_in_a_row = 0
+            if self._watches:
+                self._ask(torch.ones_like(norm, dtype=torch.bool))
+        else:
+            predictor.discard()
+            # One NaN would stay in BN's running statistics for good.
+            self._buffers.give_back(unless=torch.zeros_like(norm, dtype=torch.bool))
+            self._count_skip()
+        return is_taken
+
+    def _take_late(self, step: int, norm: Tensor, taken: Tensor) -> bool:
+        """The rest of a step, decided by the device; whether the step before was skipped."""
+        predictor = self.siamese.predictor
+        self._clip(norm)
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)  # torch's own, inside accelerate's
+        optimizer.found_inf = (~taken).float()
+        self.optimizer.step()
+        self._refreshed.keep()
+        predictor.refresh(step)
+        self._refreshed.give_back(unless=taken)
+        self._buffers.give_back(unless=taken)  # those of the predictor too
+        self.siamese.target.update(self.siamese.encoder, step, self.total_steps, taken)
+        skipped = self.settle()
+        self._ask(taken)
+        self.step += 1
+        return skipped
+
+    def _ask(self, taken: Tensor) -> None:
+        predictor = self.siamese.predictor
+        kept = predictor.kept & taken if isinstance(predictor, SetPredictor) else torch.zeros_like(taken)
+        self._answers.ask(torch.stack([taken, kept]).float())
+
+    def settle(self) -> bool:
+        """Learn of the last step what the host does not know yet, if anything; whether it was skipped.
+
+        Waits for the device. Raises UsageError as :meth:`advance` does.
+        """
+        answers = self._answers.read()
+        if answers is None:
+            return False
+        taken, kept = answers
+        if kept and isinstance(self.siamese.predictor, SetPredictor):
+            self.siamese.predictor.warn(self.step - 1)
+        if taken:
+            self._skipped_in_a_row = 0
+            return False
+        self.step -= 1
+        self._count_skip()
+        return True
+
+    def _clip(self, norm: Tensor) -> None:
+        if self.optim.clip_norm is not None:
+            nn.utils.clip_grads_with_norm_(self._trained, self.optim.clip_norm, norm)
 
     def _count_skip(self) -> None:
         self._skipped_in_a_row += 1
@@ -143,6 +224,7 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a later process needs to continue exactly, except random states and what the recipe says."""
+        self.settle()
         state = {
             "step": self.step,
             "position": self.position,
@@ -163,9 +245,3 @@ class Trainer:
             self.accelerator.scaler.load_state_dict(state["scaler"])
         self.step, self.position = int(state["step"]), int(state["position"])
         self._skipped_in_a_row = int(state.get("skipped_in_a_row", 0))
-
-
-@torch.no_grad()
-def _copy(tensors: list[Tensor], *, to: list[Tensor]) -> None:
-    if tensors:
-        torch._foreach_copy_(to, tensors)

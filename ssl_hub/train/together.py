@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ssl_hub.errors import UsageError
 from ssl_hub.stopping import REQUEUE, Interrupted, disregard
+from ssl_hub.train.answers import Answers
 
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 10.0  # in which a process that knows of a failure is to end by itself
@@ -42,8 +43,33 @@ def agreed(accelerator: Accelerator, flags: Sequence[bool]) -> list[bool]:
     """Each flag as true everywhere if it is true anywhere, in one small collective: processes must act alike."""
     if accelerator.num_processes == 1:
         return list(flags)
-    total = accelerator.reduce(torch.tensor(flags, dtype=torch.float32, device=accelerator.device), reduction="sum")
-    return [value > 0 for value in total.tolist()]
+    return [value > 0 for value in _summed(accelerator, flags).tolist()]
+
+
+class Agreement:
+    """:func:`agreed` at every step of a run. With ``late``, where work is queued, no step waits for the answer: several
+    processes act on a flag one step after it was raised. One process has nothing to wait for."""
+
+    def __init__(self, accelerator: Accelerator, flags: int, *, late: bool) -> None:
+        self._accelerator, self._flags = accelerator, flags
+        self._answers = Answers(accelerator.device, flags) if late and accelerator.num_processes > 1 else None
+
+    def __call__(self, flags: Sequence[bool]) -> list[bool]:
+        assert len(flags) == self._flags, f"{len(flags)} flags, expected {self._flags}"
+        if self._answers is None:
+            return agreed(self._accelerator, flags)
+        before = self._answers.read()
+        self._answers.ask(_summed(self._accelerator, flags))
+        return [value > 0 for value in before or [0.0] * self._flags]
+
+
+def _summed(accelerator: Accelerator, flags: Sequence[bool]) -> Tensor:
+    """How many processes have raised each flag. Collective."""
+    raised = torch.zeros(len(flags), device=accelerator.device)
+    for place, flag in enumerate(flags):
+        if flag:  # not made of Python's numbers: an upload would have the host wait
+            raised[place].fill_(1)
+    return accelerator.reduce(raised, reduction="sum")
 
 
 @torch.no_grad()

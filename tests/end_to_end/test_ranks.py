@@ -103,14 +103,13 @@ def test_partitions_split_at_the_mean_of_one_process(two_ranks):
 
 @pytest.mark.parametrize("name", CASES)
 def test_statistics_cross_processes_in_one_collective_a_step(name, two_ranks):
-    case = CASES[name]
-    expected = 0
-    if case.predictor in ("direct", "optimal", "newton_schulz", "stiefel"):
-        expected = (
-            1 + case.options.get("centred", False) + (case.predictor == "optimal")
-        )  # F, and a mean or a cross term
-    if name == "partitions":
-        expected = 2 * 2 * case.options["partitions"]  # each side of each split, before predicting and after the step
+    statistics = (
+        "direct",
+        "optimal",
+        "newton_schulz",
+        "stiefel",
+    )  # F, with a mean, a cross term or the sides of splits
+    expected = int(CASES[name].predictor in statistics)
     assert [found[name]["all_reduces_per_step"] for found in two_ranks] == [expected, expected]
 
 

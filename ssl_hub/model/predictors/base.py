@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
 from torch import Tensor, nn
 
 from ssl_hub.registry import Registry
@@ -30,6 +31,10 @@ class Predictor(nn.Module):
 
     def discard(self) -> None:
         """Forget what was observed since the last refresh: the optimiser step was skipped."""
+
+    def solver_on(self, device: torch.device) -> str | None:
+        """What computes the predictor on a device, where there is a choice."""
+        return None
 
     def matrix(self) -> Tensor | None:
         """The predictor as a matrix W [D, D] with forward(f) = f W^T, or None where it is not one."""

@@ -12,14 +12,18 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import FINITE, NOT_NEGATIVE, POSITIVE, whole
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
-from ssl_hub.model.running import RunningExpectation, full_precision
+from ssl_hub.model.running import RunningExpectation, close_steps, full_precision, with_open_steps
 from ssl_hub.model.spectrum import (
+    LEAST_EPS,
     Form,
     Solution,
+    Solver,
+    iterates,
     optimal_predictor,
     predictor_from_correlation,
     symmetrise,
 )
+from ssl_hub.model.square_root import full_precision_products
 
 
 class SetPredictor(Predictor):
@@ -39,6 +43,8 @@ class SetPredictor(Predictor):
         whole(0, fix="0 never overwrites").check("predictor.freq", freq)
         self.freq, self.momentum_through = freq, momentum_through
         self.weight = nn.Parameter(nn.Linear(width, width, bias=False).weight.detach(), requires_grad=freq != 1)
+        self.kept = torch.zeros((), dtype=torch.bool)
+        self.watched = False  # whether whoever trains looks at ``kept``, so that it is not looked at here
         self._warned = False
 
     def forward(self, f: Tensor) -> Tensor:
@@ -62,16 +68,24 @@ class SetPredictor(Predictor):
 
     @torch.no_grad()
     def refresh(self, step: int) -> None:
-        updated = all([statistic.close_step() for statistic in self.statistics()])
+        """See :class:`Predictor`; ``kept`` is then whether the previous weight stayed where it was to be replaced."""
+        updated = close_steps(self.statistics())
+        self.kept = torch.zeros_like(updated)
         if not self.is_due(step):
             return
         try:
             weight = self.compute()
         except LinAlgError:
             weight = torch.full_like(self.weight, float("nan"))
-        if updated and bool(torch.isfinite(weight).all()):
-            self.weight.copy_(weight)
-        elif not self._warned:
+        usable = updated & torch.isfinite(weight).all()
+        self.weight.copy_(torch.where(usable, weight, self.weight))
+        self.kept = ~usable
+        if not self.watched and not self._warned and bool(self.kept):
+            self.warn(step)
+
+    def warn(self, step: int) -> None:
+        """Say, once, that the weight of ``step`` stayed."""
+        if not self._warned:
             self._warned = True
             warnings.warn(
                 f"step {step}: the correlation matrix is zero, not finite or could not be decomposed; the predictor"
@@ -99,16 +113,18 @@ class DirectPredictor(SetPredictor):
         form: Form,
         centred: bool,
         momentum_through: bool,
+        solver: Solver,
     ) -> None:
         super().__init__(width, freq=freq, momentum_through=momentum_through)
-        self.eps, self.alpha, self.c, self.form = eps, alpha, c, form
+        self.eps, self.alpha, self.c, self.form, self.solver = eps, alpha, c, form, solver
         self.correlation = RunningExpectation(width, width, rho=rho)
         self.mean = RunningExpectation(width, rho=rho) if centred else None
 
     @torch.no_grad()
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         f = torch.cat([full_precision(view) for view in projections])
-        self.correlation.add(f.mT @ f, len(f))
+        with full_precision_products():
+            self.correlation.add(f.mT @ f, len(f))
         if self.mean is not None:
             self.mean.add(f.sum(dim=0), len(f))
 
@@ -116,7 +132,22 @@ class DirectPredictor(SetPredictor):
         f = self.correlation.value
         if self.mean is not None:
             f = f - torch.outer(self.mean.value, self.mean.value)
-        return predictor_from_correlation(f, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        with full_precision_products():
+            return predictor_from_correlation(
+                f, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form, solver=self.solver_on(f.device)
+            )
+
+    def solver_on(self, device: torch.device) -> Solver:
+        able = self.mean is None and iterates(eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        return _chosen(self.solver, device, able=able)
+
+
+def _chosen(solver: Solver, device: torch.device, *, able: bool) -> Solver:
+    """What computes a predictor on a device: ``auto`` iterates where that is right and a decomposition would be waited
+    for, on anything but the CPU."""
+    if solver != "auto":
+        return solver
+    return "iteration" if able and device.type != "cpu" else "eigh"
 
 
 class PartitionedDirectPredictor(Predictor):
@@ -133,16 +164,29 @@ class PartitionedDirectPredictor(Predictor):
     directions: Tensor
 
     def __init__(
-        self, width: int, *, rho: float | None, eps: float, alpha: float, c: float, form: Form, partitions: int
+        self,
+        width: int,
+        *,
+        rho: float | None,
+        eps: float,
+        alpha: float,
+        c: float,
+        form: Form,
+        partitions: int,
+        solver: Solver,
     ):
         super().__init__()
-        self.eps, self.alpha, self.c, self.form = eps, alpha, c, form
+        self.eps, self.alpha, self.c, self.form, self.solver = eps, alpha, c, form, solver
         self.register_buffer("directions", torch.randn(width, partitions))
         self.sides = nn.ModuleList(RunningExpectation(width, width, rho=rho) for _ in range(2 * partitions))
         self._matrices: Tensor | None = None
 
     def statistics(self) -> list[RunningExpectation]:
         return [side for side in self.sides if isinstance(side, RunningExpectation)]
+
+    def solver_on(self, device: torch.device) -> Solver:
+        able = iterates(eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+        return _chosen(self.solver, device, able=able)
 
     def _side(self, f: Tensor) -> Tensor:
         """[B, n] in {0., 1.}: on which side of each split a sample lies."""
@@ -153,14 +197,17 @@ class PartitionedDirectPredictor(Predictor):
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         f = torch.cat([full_precision(view) for view in projections])
         side = torch.cat([self._side(full_precision(view)) for view in projections])
-        for i, statistic in enumerate(self.statistics()):
-            member = f[side[:, i // 2] == (1 - i % 2)]  # even: the upper side of split i // 2, odd: its lower side
-            statistic.add(member.mT @ member, len(member))
-        now = torch.stack([statistic.with_open_step() for statistic in self.statistics()])
+        with full_precision_products():
+            for i, statistic in enumerate(self.statistics()):
+                inside = side[:, i // 2] if i % 2 == 0 else 1 - side[:, i // 2]  # even: the upper side of split i // 2
+                statistic.add((f * inside[:, None]).mT @ f, inside.sum())
+        now = torch.stack(with_open_steps(self.statistics()))
         empty = now.abs().amax(dim=(-2, -1)) == 0
         safe = torch.where(empty[:, None, None], torch.eye(now.shape[-1], dtype=now.dtype, device=now.device), now)
         try:
-            matrices = predictor_from_correlation(safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
+            matrices = predictor_from_correlation(
+                safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form, solver=self.solver_on(f.device)
+            )
         except LinAlgError:  # not finite, on every process alike: so is the loss then, and the step is skipped
             matrices = torch.full_like(safe, float("nan"))
         matrices = torch.where(empty[:, None, None], torch.zeros_like(matrices), matrices)
@@ -176,8 +223,7 @@ class PartitionedDirectPredictor(Predictor):
 
     @torch.no_grad()
     def refresh(self, step: int) -> None:
-        for statistic in self.statistics():
-            statistic.close_step()
+        close_steps(self.statistics())
 
     def discard(self) -> None:
         for statistic in self.statistics():
@@ -197,6 +243,7 @@ def direct(
     centred: bool = False,
     partitions: int = 0,
     momentum_through: bool = False,
+    solver: Solver = "auto",
 ) -> Predictor:
     """DirectPred (Tian et al. 2021, section 4) and its relatives DirectSet(alpha) and DirectCopy (Wang et al. 2021).
 
@@ -213,11 +260,20 @@ def direct(
         centred: subtract the outer product of the running mean, which the paper reports to hurt.
         partitions: number of random splits of the feature space, 0 for one global F.
         momentum_through: see :class:`SetPredictor`.
+        solver: ``eigh`` decomposes F; ``iteration`` takes the normalised root by matrix products
+            (:mod:`ssl_hub.model.square_root`), to 7e-4 of the largest eigenvalue and without a wait for the device;
+            ``auto`` iterates where that gives the predictor and the device is not the CPU.
     """
     NOT_NEGATIVE.check("predictor.eps", eps)
     POSITIVE.check("predictor.alpha", alpha)
     FINITE.check("predictor.c", c)
     whole(0, 1024).check("predictor.partitions", partitions)
+    if solver == "iteration" and (centred or not iterates(eps=eps, alpha=alpha, c=c, form=form)):
+        raise UsageError(
+            "predictor.solver is 'iteration', which gives the normalised form alone, with predictor.alpha=0.5 or 1,"
+            f" predictor.c=0, predictor.centred=false and predictor.eps of at least {LEAST_EPS:g}; set"
+            " predictor.solver=eigh"
+        )
     if not partitions:
         return DirectPredictor(
             width,
@@ -229,10 +285,13 @@ def direct(
             form=form,
             centred=centred,
             momentum_through=momentum_through,
+            solver=solver,
         )
     if freq != 1 or centred:
         raise UsageError("predictor.partitions needs predictor.freq=1 and predictor.centred=false")
-    return PartitionedDirectPredictor(width, rho=rho, eps=eps, alpha=alpha, c=c, form=form, partitions=partitions)
+    return PartitionedDirectPredictor(
+        width, rho=rho, eps=eps, alpha=alpha, c=c, form=form, partitions=partitions, solver=solver
+    )
 
 
 @PREDICTORS.register("optimal")
@@ -267,10 +326,12 @@ class OptimalPredictor(SetPredictor):
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
         f = torch.cat([full_precision(view) for view in projections])
         t = torch.cat([full_precision(target) for target in targets])
-        self.correlation.add(f.mT @ f, len(f))
-        self.cross.add(t.mT @ f, len(f))
+        with full_precision_products():
+            self.correlation.add(f.mT @ f, len(f))
+            self.cross.add(t.mT @ f, len(f))
 
     def compute(self) -> Tensor:
-        return optimal_predictor(
-            symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
-        )
+        with full_precision_products():
+            return optimal_predictor(
+                symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
+            )

@@ -49,8 +49,8 @@ class IteratedPredictor(SetPredictor):
     def compute(self) -> Tensor:
         batch = self.of_batch(symmetrise(self.correlation.value))
         batch.diagonal().add_(self.eps)
-        average = moving_average(self.weight, batch, rho=self.rho, seen=int(self.averaged))
-        self.averaged += int(torch.isfinite(average).all())  # what is not finite leaves the weight as it was
+        average = moving_average(self.weight, batch, rho=self.rho, seen=self.averaged)
+        self.averaged += torch.isfinite(average).all()  # what is not finite leaves the weight as it was
         return average
 
 

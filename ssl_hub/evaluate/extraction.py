@@ -51,6 +51,11 @@ class Extraction:
         if len(given) > 1:
             raise UsageError(f"got {' and '.join(given)}; each says which images are judged, so give one of them")
 
+    @property
+    def dealt_by(self) -> int | None:
+        """The seed that says which images are judged; None for a test split."""
+        return None if self.holdout is None and self.folds is None else self.seed
+
 
 EXTRACTION = {
     "range": or_none(VALUE_RANGE),
@@ -107,12 +112,20 @@ def held_out(source: Source, share: float, seed: int) -> tuple[Source, Source]:
     if not len(held):
         raise UsageError(
             f"holdout {share:g} takes none of the {len(source)} images of {labels.name}: every class has one alone;"
-            " give more labelled images, or a test split"
+            " give more labelled images, or hold none out"
         )
     rest, judged = source.subset(kept), source.subset(held)
     rest.split, judged.split = (f"{source.split}, {100 * part:g} %{said}" for part, said in
                                 ((1 - share, ""), (share, " held out")))  # fmt: skip
     return rest, judged
+
+
+def fraction_of(source: Source, fraction: float, seed: int) -> Source:
+    """A labelled source with a stratified part of its images alone, drawn by ``seed``."""
+    assert source.labels is not None
+    part = source.subset(stratified_holdout(source.labels, fraction, seed)[1])
+    part.split = f"{source.split}, {100 * fraction:g} % of each class"
+    return part
 
 
 def absences(fitted: Labels, judged: Labels) -> list[str]:

@@ -264,7 +264,7 @@ def checked(
         work.say(f"note: {line}")
     if shared.images:
         work.say(f"note: {shared.images:,} of {shared.of:,} images are in both splits")
-    return fold_of, Recorder(subject.model, fitted, judged, shared, work)
+    return fold_of, Recorder(subject.model, fitted, judged, shared, work, dealt_by=extraction.dealt_by)
 
 
 def by_features(

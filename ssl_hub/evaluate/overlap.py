@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
+from ssl_hub.data.hub_datasets import owned_address
 from ssl_hub.data.overlap import Overlap, overlap, overlap_of_parts
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere
-from ssl_hub.model.standing import is_part
+from ssl_hub.model.standing import bases, is_part
 
 ALLOW = ". --allow-overlap (allow_overlap=True) measures all the same, and the number counts nowhere"
 
@@ -65,17 +65,13 @@ def refuse_overlap_of_folds(
 
 
 def is_published(fitted: Source, judged: Source) -> bool:
-    """Whether these are two whole, different splits of one dataset of the Hub, or of a built-in one."""
-    whole = not (is_part(fitted.split) or is_part(judged.split)) and fitted.split != judged.split
-    return whole and fitted.name == judged.name and (_is_built_in(fitted) or _is_of_the_hub(fitted.name))
+    """Whether these are whole splits of one dataset of the Hub, or of a built-in one, and none is in both."""
+    whole = not (is_part(fitted.split) or is_part(judged.split)) and bases(fitted.split).isdisjoint(bases(judged.split))
+    return whole and fitted.name == judged.name and (_is_built_in(fitted) or owned_address(fitted.name) is not None)
 
 
 def _is_built_in(source: Source) -> bool:
     return source.name in SOURCES and source.root is None
-
-
-def _is_of_the_hub(name: str) -> bool:
-    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(@[\w.-]+)?", name) is not None
 
 
 def _by_first(accelerator: Accelerator | None, look: Callable[[], Overlap]) -> Overlap:

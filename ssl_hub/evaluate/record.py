@@ -28,7 +28,8 @@ class Recorder:
     """Made before an evaluation, it completes the results of it with what they rest on.
 
     ``model`` is the frozen backbone, None for one that was fitted itself; ``began`` is the monotonic time at which the
-    work began, where that was earlier.
+    work began, where that was earlier; ``dealt_by`` the seed that chose the images, which is recorded where the
+    protocol draws nothing.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class Recorder:
         work: Work,
         *,
         began: float | None = None,
+        dealt_by: int | None = None,
     ) -> None:
         self._began = time.monotonic() if began is None else began
+        self._dealt_by = dealt_by
         self._device, self._processes = work.device, work.world
         self.facts: dict[str, Any] = {
             "overlap": shared.images,
@@ -57,7 +60,9 @@ class Recorder:
             "processes": self._processes,
             "seconds": round(time.monotonic() - self._began, 1),
         }
-        return [replace(result, ran_on=ran_on, **self.facts) for result in results]
+        return [
+            replace(r, seed=self._dealt_by if r.seed is None else r.seed, ran_on=ran_on, **self.facts) for r in results
+        ]
 
 
 def device_name(device: torch.device) -> str:

@@ -97,6 +97,7 @@ def test_a_held_out_part_is_judged_by_the_rest(features):
     assert top1.value == pytest.approx(100 * known.score(features.x[held], features.y[held]))
     assert (top1.split, top1.settings["bank_split"]) == ("train, 20 % held out", "train, 80 %")
     assert top1.overlap == 0 and top1.images == len(held)
+    assert top1.seed == 1 and PIXELS()[0].seed is None  # that drew the images, or nothing
 
 
 def test_only_one_thing_says_what_is_judged():

@@ -96,3 +96,10 @@ def test_whole_splits_of_a_benchmark_may_share_what_they_share():
     assert published("train", "test") and published("train", "validation", "digits")
     assert not published("train", "train") and not published("train", "train[::5]")
     assert not published("train[:10]", "test") and not published("train", "test", "photos")
+    assert published("train+validation", "test") and published("train", "test", "owner/photos:small@refs/pr/1")
+    assert not published("train+test", "test") and not published("train", "validation+train", "digits")
+
+
+def test_a_split_joined_to_the_one_that_is_fitted_to_is_refused():
+    with pytest.raises(UsageError, match=r"500 of the 500 images of digits \(test\) are in digits \(train\+test\) too"):
+        ssl_hub.knn("pixels", "digits", image_size=16, workers=0, train_split="train+test")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
-import numpy as np
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
 from ssl_hub.data.hub_datasets import owned_address
-from ssl_hub.data.overlap import Overlap, overlap, overlap_of_parts
+from ssl_hub.data.overlap import Overlap, copies, overlap
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.model.standing import bases, is_part
 
+Found = TypeVar("Found")
 ALLOW = ". --allow-overlap (allow_overlap=True) measures all the same, and the number counts nowhere"
 
 
@@ -45,23 +46,10 @@ def refuse_overlap(
     )
 
 
-def refuse_overlap_of_folds(
-    source: Source,
-    fold_of: np.ndarray,
-    *,
-    allow: bool = False,
-    accelerator: Accelerator | None = None,
-    way_out: str = ALLOW,
-) -> Overlap:
-    """The same of images that are in a split twice, in two of its folds."""
-    found = _by_first(accelerator, lambda: overlap_of_parts(source, fold_of))
-    if not found.images or allow:
-        return found
-    shown = "; ".join(f"{own} is {its}" for own, its in found.examples)
-    raise UsageError(
-        f"{found.images:,} of the {found.of:,} images of {source.name} ({source.split}) are in another fold too: "
-        f"{shown}; take copies out (`ssl-hub duplicates`){way_out}"
-    )
+def copies_in(source: Source, accelerator: Accelerator | None = None) -> list[list[int]]:
+    """Places of the images of one content, for whoever deals a split into parts: copies belong in one of them.
+    Collective: one process looks."""
+    return _by_first(accelerator, lambda: copies(source))
 
 
 def is_published(fitted: Source, judged: Source) -> bool:
@@ -74,12 +62,12 @@ def _is_built_in(source: Source) -> bool:
     return source.name in SOURCES and source.root is None
 
 
-def _by_first(accelerator: Accelerator | None, look: Callable[[], Overlap]) -> Overlap:
+def _by_first(accelerator: Accelerator | None, look: Callable[[], Found]) -> Found:
     """What the first process finds, on all: the others would read the same."""
     if accelerator is None or accelerator.num_processes == 1:
         return look()
     mine = everywhere(accelerator, lambda: look() if accelerator.is_main_process else None)
-    every: list[Overlap | None] = gather_object([mine])
+    every: list[Found | None] = gather_object([mine])
     found = every[0]
     assert found is not None
     return found

@@ -130,7 +130,7 @@ def _finetuned(
     _refuse_own_source(model, subject, folder)
     job = job_id(find_launcher())
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
-    train, held = held_out(train, settings.holdout, settings.seed) if settings.holdout else (train, None)
+    train, held = held_out(train, settings.holdout, settings.seed, accelerator) if settings.holdout else (train, None)
     facts = {
         "finetuned_from": source,
         "data": train.name,

@@ -54,7 +54,7 @@ class Result:
     ``overlap`` counts the judged images that the classifier was fitted to too, None where nobody looked, and
     ``published`` says that those are two whole splits as their publisher made them. ``data`` has the fingerprints of
     the images that were ``judged`` and ``fitted`` to, ``backbone`` the hash of the weights, ``ran_on`` the hardware,
-    threads, processes and seconds.
+    threads, processes and seconds. ``outdated`` marks a number of weights that were trained on since.
 
     Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
     """
@@ -77,6 +77,7 @@ class Result:
     data: dict[str, str] = field(default_factory=dict)
     backbone: str | None = None
     ran_on: dict[str, Any] = field(default_factory=dict)
+    outdated: bool = False
 
     def __post_init__(self) -> None:
         where = f"{self.metric} of {self.protocol} on {self.dataset}/{self.split}"
@@ -113,6 +114,7 @@ class Result:
             and (self.images is None or (_is_count(self.images) and self.images > 0))
             and (self.interval is None or _are_numbers(self.interval))
             and all(map(_is_object, (self.data, self.ran_on)))
+            and type(self.outdated) is bool
             and all(isinstance(word, str) for word in (*self.data.values(), self.backbone or ""))
         )
         if not fitting:
@@ -173,6 +175,16 @@ def append_results(folder: Path, results: Sequence[Result]) -> None:
         place = next((p for p in same if _may_be_of_the_same(record, records[p])), len(records))
         records[place : place + 1] = [record]
         same += [] if place in same else [place]
+    _write(folder, records)
+
+
+def mark_outdated(folder: Path) -> None:
+    """Mark every number in a folder as one of weights that are there no more."""
+    if records := _read_records(Path(folder) / RESULTS_FILE):
+        _write(folder, [record | {"outdated": True} for record in records])
+
+
+def _write(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     text = _PAIR.sub(r"[\1, \2]", json.dumps(records, indent=2, allow_nan=False)) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RESULTS_FILE, text.encode())

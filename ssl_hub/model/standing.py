@@ -16,6 +16,8 @@ from ssl_hub.model.results import Result, read_results
 
 FITTED = ("train_split", "bank_split")  # what settings call the split that a classifier was fitted to
 
+OTHER_WEIGHTS = "measured on other weights than these"
+
 _RESTRICTED = re.compile(r"\s*[\[@,]")  # what follows a split's name where a part of it is meant
 
 
@@ -67,6 +69,8 @@ def objection(result: Result, train_split: str = "train") -> str | None:
     ``train_split`` is what the model itself was trained on. Of a part of a training split the record has to say that
     nobody fitted to its images.
     """
+    if result.outdated:
+        return OTHER_WEIGHTS
     if result.overlap and not result.published:
         of = "" if result.images is None else f" of {result.images:,}"
         return f"{result.overlap:,}{of} images of {result.split} are among those that it was fitted to"
@@ -109,7 +113,7 @@ def standing(results: Iterable[Result], *, train_split: str = "train") -> Standi
     for result in results:
         reason = objection(result, train_split)
         if reason is None and newest is not None and result.backbone not in (None, newest.backbone):
-            reason = "measured on other weights than these"
+            reason = OTHER_WEIGHTS
         if reason is None and not is_part(result.split):
             whole.setdefault(_measured(result), result.split)
         reasons.append(reason)

@@ -154,13 +154,15 @@ def _one_a_seed(pairs: Sequence[tuple[Result, Run]]) -> tuple[list[tuple[Result,
     by_seed: dict[int, tuple[Result, Run]] = {}
     weights: dict[str, Run] = {}
     not_used = []
-    for result, run in reversed(sorted(pairs, key=lambda pair: pair[0].when)):
-        if run.seed in by_seed:
-            other = by_seed[run.seed][1]
-            why = "measured again later" if other is run else f"seed {run.seed} again: {other.label} counts, the newest"
-            not_used.append(NotUsed(run, result, why))
-        elif result.backbone is not None and weights.setdefault(result.backbone, run) is not run:
-            not_used.append(NotUsed(run, result, f"the same weights as {weights[result.backbone].label}"))
+    for result, run in sorted(pairs, key=lambda pair: pair[0].when, reverse=True):
+        twin = run if result.backbone is None else weights.setdefault(result.backbone, run)
+        other = by_seed[run.seed][1] if run.seed in by_seed else None
+        if other is run:
+            not_used.append(NotUsed(run, result, "measured again later"))
+        elif twin is not run:
+            not_used.append(NotUsed(run, result, f"the same weights as {twin.label}"))
+        elif other is not None:
+            not_used.append(NotUsed(run, result, f"seed {run.seed} again: {other.label} counts, the newest"))
         else:
             by_seed[run.seed] = result, run
     return [by_seed[seed] for seed in sorted(by_seed)], not_used

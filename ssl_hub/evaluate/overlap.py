@@ -32,10 +32,10 @@ def refuse_overlap(
     ``way_out`` ends the error.
 
     Two whole splits as their publisher made them, of a dataset of the Hub or a built-in one, may share what they share:
-    that is part of the benchmark, and everybody's numbers have it.
+    that is part of the benchmark, and everybody's numbers have it. Not all of it, which is one split under two names.
     """
     found = _by_first(accelerator, lambda: overlap(fitted, judged))
-    if not found.images or allow or is_published(fitted, judged):
+    if not found.images or allow or is_tolerated(found, fitted, judged):
         return found
     shown = "; ".join(f"{its} is {own}" if its != own else own for own, its in found.examples)
     more = ", ..." if found.images > len(found.examples) else ""
@@ -50,6 +50,11 @@ def copies_in(source: Source, accelerator: Accelerator | None = None) -> list[li
     """Places of the images of one content, for whoever deals a split into parts: copies belong in one of them.
     Collective: one process looks."""
     return _by_first(accelerator, lambda: copies(source))
+
+
+def is_tolerated(found: Overlap, fitted: Source, judged: Source) -> bool:
+    """Whether what two splits share is part of a benchmark."""
+    return 0 < found.images < found.of and is_published(fitted, judged)
 
 
 def is_published(fitted: Source, judged: Source) -> bool:

@@ -17,7 +17,7 @@ from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.overlap import Overlap
 from ssl_hub.data.sources import Source
 from ssl_hub.evaluate.identity import weights_hash
-from ssl_hub.evaluate.overlap import is_published
+from ssl_hub.evaluate.overlap import is_tolerated
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.results import Result
 
@@ -48,7 +48,7 @@ class Recorder:
         self._device, self._processes = work.device, work.world
         self.facts: dict[str, Any] = {
             "overlap": shared.images,
-            "published": shared.images > 0 and is_published(fitted, judged),
+            "published": is_tolerated(shared, fitted, judged),
             "data": {"fitted": fingerprint(fitted)[:HASH], "judged": fingerprint(judged)[:HASH]},
             "backbone": None if model is None else weights_hash(model)[:HASH],
         }

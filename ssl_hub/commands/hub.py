@@ -67,10 +67,10 @@ def _where(arguments: Namespace) -> None:
 
 
 def _list(arguments: Namespace) -> None:
-    from ssl_hub.evaluate.measurement import accuracy
+    from ssl_hub.evaluate.measurement import accuracy, protocol_of
     from ssl_hub.hub.inventory import list_releases
     from ssl_hub.hub.store import home
-    from ssl_hub.model.standing import standing
+    from ssl_hub.model.standing import standing, trained_on
 
     holdings = list_releases()
     if arguments.json:
@@ -81,8 +81,11 @@ def _list(arguments: Namespace) -> None:
         return
     width = max(len(holding.name) for holding in holdings)
     for holding in holdings:
-        counted = standing(holding.results).counted
-        results = ", ".join(f"{r.protocol} {r.metric} {accuracy(r)} on {r.dataset} ({r.split})" for r in counted)
+        counted = standing(holding.results, train_split=trained_on(holding.folder)).counted
+        results = ", ".join(
+            f"{protocol_of(r.protocol, r.settings)} {r.metric} {accuracy(r)} on {r.dataset} ({r.split})"
+            for r in counted
+        )
         state = holding.problem or results or ("not measured" if holding.finished else "not finished")
         print(f"{holding.name:{width}}  {holding.place:7}  {readable(holding.size):>8}  {state}")
 

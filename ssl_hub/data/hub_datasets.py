@@ -34,6 +34,12 @@ def hub_address(data: str) -> Address | None:
     return None if match is None or data.startswith(".") else Address(*match.group("path", "config", "revision"))
 
 
+def owned_address(data: str) -> Address | None:
+    """The same where the name says whose the dataset is, ``owner/name``, which no folder's own name does."""
+    address = hub_address(data)
+    return address if address is not None and "/" in address.path else None
+
+
 def load_hub(address: Address, **options: Any) -> Any:
     """What ``datasets.load_dataset`` gives for the address, from the Hub or its cache.
 

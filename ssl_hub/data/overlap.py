@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ssl_hub.data.duplicates import content_of
 from ssl_hub.data.images import Source, decoding_threads
@@ -54,17 +53,9 @@ def overlap(fitted: Source, judged: Source) -> Overlap:
     return Overlap(len(found), len(judged), tuple(examples), tuple(sorted(found)))
 
 
-def overlap_of_parts(source: Source, part_of: NDArray[np.int64]) -> Overlap:
-    """The images of a split whose content is in another of its parts too; ``part_of`` [N] has the part of each."""
-    shared: dict[int, int] = {}
-    for group in _alike([source], between=False):
-        places = [place for _, place in group]
-        for place in places:
-            other = next((o for o in places if part_of[o] != part_of[place]), None)
-            if other is not None:
-                shared[place] = other
-    examples = [(source.id(shared[place]), source.id(place)) for place in sorted(shared)[: 2 * SHOWN : 2]]
-    return Overlap(len(shared), len(source), tuple(examples), tuple(sorted(shared)))
+def copies(source: Source) -> list[list[int]]:
+    """The places of the images of each content that a split has more than once, ascending."""
+    return [[place for _, place in group] for group in _alike([source], between=False)]
 
 
 def _alike(sources: Sequence[Source], *, between: bool) -> list[list[Place]]:

@@ -19,14 +19,19 @@ Rows = NDArray[np.int64]
 COUNTS = ("train_size", "bank_size", "k", "holdout_size")  # which differ by an image or two: the fewest are recorded
 
 
-def dealt(labels: Labels, folds: int, seed: int) -> NDArray[np.int64]:
-    """The fold of each image [N] of labelled images, as evenly by class as can be, drawn by ``seed``.
+def dealt(labels: Labels, folds: int, seed: int, copies: Sequence[Sequence[int]] = ()) -> NDArray[np.int64]:
+    """The fold of each image [N] of labelled images, as evenly by class as can be, drawn by ``seed``; images that are
+    ``copies`` of each other, by their places, are in one fold.
 
-    Raises UsageError for more folds than images.
+    Raises UsageError for more folds than images that differ.
     """
-    if len(labels.y) < folds:
-        raise UsageError(f"{labels.name} has {len(labels.y)} images for {folds} folds, expected at least as many")
-    return stratified_folds(labels.y, folds, seed)
+    fold_of = stratified_folds(labels.y, folds, seed)
+    for places in copies:
+        fold_of[places] = fold_of[places[0]]
+    if len(np.unique(fold_of)) < folds:
+        different = len(labels.y) - sum(len(places) - 1 for places in copies)
+        raise UsageError(f"{labels.name} has {different} images for {folds} folds, expected more; give fewer folds")
+    return fold_of
 
 
 def cross_validated(fold_of: Rows, measure: Callable[[Rows, Rows], list[Result]], *, split: str) -> list[Result]:

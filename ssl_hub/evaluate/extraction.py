@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
+from numpy.typing import NDArray
 
 from ssl_hub.config import Data, Recipe
 from ssl_hub.data.sources import Source, open_source
@@ -15,6 +16,7 @@ from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.evaluate.dim_images import warn_of_dim_images
 from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import Labels, check_labels, labels_of
+from ssl_hub.evaluate.overlap import copies_in
 from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, number, or_none, whole
 
 
@@ -50,6 +52,11 @@ class Extraction:
         given = [f"{name} {value}" for name, value in asked.items() if value is not None]
         if len(given) > 1:
             raise UsageError(f"got {' and '.join(given)}; each says which images are judged, so give one of them")
+
+    @property
+    def dealt_by(self) -> int | None:
+        """The seed that says which images are judged; None for a test split."""
+        return None if self.holdout is None and self.folds is None else self.seed
 
 
 EXTRACTION = {
@@ -95,38 +102,54 @@ def sources_of(
         same_data(accelerator, source)
     warn_of_dim_images(opened[0], columns["value_range"])
     if extraction.holdout is not None:
-        return held_out(opened[0], extraction.holdout, extraction.seed)
+        return held_out(opened[0], extraction.holdout, extraction.seed, accelerator)
     return opened[0], opened[-1]
 
 
-def held_out(source: Source, share: float, seed: int) -> tuple[Source, Source]:
-    """A labelled source without, and with alone, a stratified ``share`` of its images, drawn by ``seed``."""
+def held_out(source: Source, share: float, seed: int, accelerator: Accelerator | None = None) -> tuple[Source, Source]:
+    """A labelled source without, and with alone, a stratified ``share`` of its images, drawn by ``seed``. An image with
+    a copy in the first part stays there. Collective over processes."""
     labels = labels_of(source)
     check_labels(labels, labels)
-    kept, held = stratified_holdout(labels.y, share, seed)
-    if not len(held):
+    held = np.zeros(len(source), np.bool_)
+    held[stratified_holdout(labels.y, share, seed)[1]] = True
+    for places in copies_in(source, accelerator):
+        held[places] = held[places].all()
+    if not held.any():
         raise UsageError(
-            f"holdout {share:g} takes none of the {len(source)} images of {labels.name}: every class has one alone;"
-            " give more labelled images, or a test split"
+            f"holdout {share:g} takes none of the {len(source)} images of {labels.name}: every class has one alone, or"
+            " copies of one; give more labelled images, or hold none out"
         )
-    rest, judged = source.subset(kept), source.subset(held)
+    rest, judged = source.subset(np.flatnonzero(~held)), source.subset(np.flatnonzero(held))
     rest.split, judged.split = (f"{source.split}, {100 * part:g} %{said}" for part, said in
                                 ((1 - share, ""), (share, " held out")))  # fmt: skip
     return rest, judged
 
 
-def absences(fitted: Labels, judged: Labels) -> list[str]:
-    """What two labelled splits of one list of classes do not show, in words."""
+def fraction_of(source: Source, fraction: float, seed: int) -> Source:
+    """A labelled source with a stratified part of its images alone, drawn by ``seed``."""
+    assert source.labels is not None
+    part = source.subset(stratified_holdout(source.labels, fraction, seed)[1])
+    part.split = f"{source.split}, {100 * fraction:g} % of each class"
+    return part
+
+
+def absences(fitted: Labels, judged: Labels, fold_of: NDArray[np.int64] | None = None) -> list[str]:
+    """What two labelled splits of one list of classes do not show, or the folds of one, in words."""
     assert fitted.classes is not None and judged.classes is not None
     shown = np.unique(judged.y)
     said = []
-    if len(shown) == 1 and len(judged.classes) > 1:
+    if len(shown) == 1:
         only = judged.classes[int(shown[0])]
         said.append(f"all {len(judged.y):,} images of {judged.name} are of class {only!r}: the number is of it alone")
     elif missing := _named(judged.classes, set(range(len(judged.classes))) - set(shown.tolist())):
         said.append(f"of {len(judged.classes)} classes {judged.name} has no image of {missing}")
     if unknown := _named(judged.classes, set(shown.tolist()) - set(fitted.y.tolist())):
         said.append(f"no image of {fitted.name} is of {unknown}, so none of {judged.name} that is can be right")
+    if fold_of is not None:
+        alone = {label for label in shown.tolist() if len(np.unique(fold_of[judged.y == label])) == 1}
+        if named := _named(judged.classes, alone):
+            said.append(f"all images of {named} are in one fold, so none of them can be right")
     return said
 
 

@@ -16,8 +16,8 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.measurement import DEFAULT, LINEAR, protocol_of
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import add_classifier
-from ssl_hub.model.results import RESULTS_FILE, Result, append_results, read_results
-from ssl_hub.model.standing import bases, is_part, objection, standing
+from ssl_hub.model.results import RESULTS_FILE, Result, append_results
+from ssl_hub.model.standing import bases, is_part, objection, standing_in, trained_on
 
 
 def keep_results(folder: Path, results: Sequence[Result]) -> str:
@@ -33,7 +33,8 @@ def keep_head(
 
     Returns what became of it, in words. ``replace`` stores it in any case but where its own ``results`` do not count.
     """
-    if reason := next(filter(None, map(objection, results)), None):
+    train_split = trained_on(folder)
+    if reason := next(filter(None, (objection(result, train_split) for result in results)), None):
         return f"head not stored: {reason}"
     stored = stored_head(folder, head.dataset)
     if stored is not None and not replace and not supersedes(head, stored):
@@ -75,7 +76,7 @@ def _named(folder: Path, head: ProbeHead) -> str:
     about = {name: value for name, value in head.settings.items() if name not in ("protocol", "seed")}
     found = [
         f"{result.value:.1f} % on {result.split}"
-        for result in standing(read_results(folder)).counted
+        for result in standing_in(folder).counted
         if result.metric == "top1" and result.dataset == head.dataset and result.settings == about
     ]
     size = head.settings.get("train_size")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ssl_hub.evaluate.protocols import PROTOCOLS
@@ -58,6 +59,11 @@ def differences(one: Measurement, other: Measurement) -> list[str]:
     if not found and one.data and other.data and one.data != other.data:
         found.append("other images under the same names")
     return found
+
+
+def why_apart(one: Measurement, other: Measurement) -> str:
+    """:func:`differences` in one text; also of two that :func:`alike` keeps apart because one tells no images."""
+    return "; ".join(differences(one, other)) or "its images are not told, and may be others"
 
 
 def alike(measurements: Iterable[Measurement]) -> dict[Measurement, Measurement]:
@@ -148,24 +154,36 @@ class Headline(NamedTuple):
 
 
 def headline(
-    results: Iterable[Result], kind: str, metric: str = "top1", *, train_split: str = "train", k: int = 20
+    results: Iterable[Result],
+    kind: str,
+    metric: str = "top1",
+    *,
+    train_split: str = "train",
+    test_split: str = "test",
+    k: int = 20,
+    temperature: float = 0.07,
 ) -> Headline:
     """The result of a kind ("knn", "linear", "finetune") that stands for a run.
 
     Of those that count (:func:`ssl_hub.model.standing.standing`): of the default protocol before others, which come in
-    their order and unchanged ones first, or with ``k`` nearest to the run's own; fitted to all of ``train_split``
-    before others, then to more of it; of equal measurements the newest.
+    their order and unchanged ones first, or with ``k`` and ``temperature`` nearest to the run's own; fitted to all of
+    ``train_split`` before others, then to more of it; judged on ``test_split`` before others; of equal measurements
+    the newest.
     """
     order = {LINEAR + name: -place for place, name in enumerate(PROTOCOLS.names())}
 
-    def rank(result: Result) -> tuple[int, int, bool, bool, int, str]:
+    def rank(result: Result) -> tuple[float, float, bool, bool, int, bool, datetime]:
         settings = result.settings
-        usual = order.get(protocol_of(result.protocol, settings), -len(order)), order.get(result.protocol, -len(order))
+        usual: tuple[float, float]
         if kind == "knn":
-            usual = -abs(int(settings.get("k", k)) - k), 0
+            usual = -abs(settings.get("k", k) - k), -abs(settings.get("temperature", temperature) - temperature)
+        else:
+            names = protocol_of(result.protocol, settings), result.protocol
+            usual = order.get(names[0], -len(order)), order.get(names[1], -len(order))
         split = str(settings.get("bank_split" if kind == "knn" else "train_split", train_split))
         labels = settings.get("bank_size" if kind == "knn" else "train_size", 0)
-        return *usual, split == train_split, not is_part(split), int(labels), result.date
+        own = result.split == test_split
+        return *usual, split == train_split, not is_part(split), labels, own, result.when
 
     counted, aside = standing(
         (r for r in results if kind_of(r) == kind and r.metric == metric), train_split=train_split

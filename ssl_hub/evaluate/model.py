@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from ssl_hub.config import Recipe
+from ssl_hub.data.overlap import Overlap
 from ssl_hub.data.sources import Source
 from ssl_hub.data.views import EvalTransform
 from ssl_hub.data.views import eval_transform as make_transform
@@ -25,7 +26,7 @@ from ssl_hub.evaluate.features import Features, extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
-from ssl_hub.evaluate.overlap import refuse_overlap, refuse_overlap_of_folds
+from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.snapshot import find_snapshot
@@ -255,17 +256,17 @@ def checked(
     fitted, judged = sources
     labels = labels_of(fitted), labels_of(judged)
     check_labels(*labels)
-    allow: Any = {"allow": extraction.allow_overlap, "accelerator": work.accelerator}
     if extraction.folds is None:
-        fold_of, shared = None, refuse_overlap(fitted, judged, **allow)
+        fold_of = None
+        shared = refuse_overlap(fitted, judged, allow=extraction.allow_overlap, accelerator=work.accelerator)
     else:
-        fold_of = dealt(labels[0], extraction.folds, extraction.seed)
-        shared = refuse_overlap_of_folds(fitted, fold_of, **allow)
-    for line in absences(*labels):
+        fold_of = dealt(labels[0], extraction.folds, extraction.seed, copies_in(fitted, work.accelerator))
+        shared = Overlap(0, len(fitted))
+    for line in absences(*labels, fold_of):
         work.say(f"note: {line}")
     if shared.images:
         work.say(f"note: {shared.images:,} of {shared.of:,} images are in both splits")
-    return fold_of, Recorder(subject.model, fitted, judged, shared, work)
+    return fold_of, Recorder(subject.model, fitted, judged, shared, work, dealt_by=extraction.dealt_by)
 
 
 def by_features(

@@ -17,7 +17,7 @@ from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.overlap import Overlap
 from ssl_hub.data.sources import Source
 from ssl_hub.evaluate.identity import weights_hash
-from ssl_hub.evaluate.overlap import is_published
+from ssl_hub.evaluate.overlap import is_tolerated
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.results import Result
 
@@ -28,7 +28,8 @@ class Recorder:
     """Made before an evaluation, it completes the results of it with what they rest on.
 
     ``model`` is the frozen backbone, None for one that was fitted itself; ``began`` is the monotonic time at which the
-    work began, where that was earlier.
+    work began, where that was earlier; ``dealt_by`` the seed that chose the images, which is recorded where the
+    protocol draws nothing.
     """
 
     def __init__(
@@ -40,12 +41,14 @@ class Recorder:
         work: Work,
         *,
         began: float | None = None,
+        dealt_by: int | None = None,
     ) -> None:
         self._began = time.monotonic() if began is None else began
+        self._dealt_by = dealt_by
         self._device, self._processes = work.device, work.world
         self.facts: dict[str, Any] = {
             "overlap": shared.images,
-            "published": shared.images > 0 and is_published(fitted, judged),
+            "published": is_tolerated(shared, fitted, judged),
             "data": {"fitted": fingerprint(fitted)[:HASH], "judged": fingerprint(judged)[:HASH]},
             "backbone": None if model is None else weights_hash(model)[:HASH],
         }
@@ -57,7 +60,9 @@ class Recorder:
             "processes": self._processes,
             "seconds": round(time.monotonic() - self._began, 1),
         }
-        return [replace(result, ran_on=ran_on, **self.facts) for result in results]
+        return [
+            replace(r, seed=self._dealt_by if r.seed is None else r.seed, ran_on=ran_on, **self.facts) for r in results
+        ]
 
 
 def device_name(device: torch.device) -> str:

@@ -111,19 +111,24 @@ def fetch(repository: Repository, files: Sequence[str], *, check_hashes: bool = 
     return folder
 
 
-def records(owner: str, files: Sequence[str]) -> list[tuple[str, Path]]:
-    """The releases of an owner by name, each with the folder in the Hub's cache that has those of ``files`` that it
-    has; weights are not downloaded. UsageError where the Hub cannot be asked."""
-    from huggingface_hub import HfApi, snapshot_download
+def releases_of(owner: str) -> list[str]:
+    """The releases of an owner by name. UsageError where the Hub cannot be asked."""
+    from huggingface_hub import HfApi
 
     from ssl_hub.hub.answers import patiently
 
     ask = partial(HfApi().list_models, author=owner, filter=TAG)
-    found = []
-    for name in sorted(model.id for model in patiently(lambda: list(ask()), owner, "list the models of")):
-        download = partial(snapshot_download, name, allow_patterns=[*files])
-        found.append((name, Path(patiently(download, name, "fetch"))))
-    return found
+    return sorted(model.id for model in patiently(lambda: list(ask()), owner, "list the models of"))
+
+
+def record(name: str, files: Sequence[str]) -> Path:
+    """The folder in the Hub's cache that has those of ``files`` that the release has; weights are not downloaded.
+    UsageError where it cannot be had."""
+    from huggingface_hub import snapshot_download
+
+    from ssl_hub.hub.answers import patiently
+
+    return Path(patiently(partial(snapshot_download, name, allow_patterns=[*files]), name, "fetch"))
 
 
 def _cached(download: Callable[..., str]) -> Path | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,7 @@ from ssl_hub.model.release_config import FORMAT as FORMAT
 from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
 from ssl_hub.model.release_config import write_config as write_config
+from ssl_hub.model.results import mark_outdated
 from ssl_hub.model.siamese import Siamese
 from ssl_hub.model.stages import classifier_names, linear_classifier
 
@@ -134,6 +136,7 @@ def save_release(
     facts = read_facts(folder)
     begun = lineage.started(initialised_from, recipe.train.seed)
     note_lineage(folder, config, [*begun, lineage.pretrained(recipe, facts)])
+    _outdate(folder, backbone)
     write_config(folder, config)
     write_tensors(folder / MODEL, backbone.state_dict())
     method = {f"projector.{k}": v for k, v in siamese.encoder.projector.state_dict().items()}
@@ -141,6 +144,22 @@ def save_release(
     method |= {f"target.{k}": v for k, v in siamese.target.state_dict().items()}
     write_tensors(folder / METHOD, method)
     files.seal(folder)
+
+
+def _outdate(folder: Path, backbone: nn.Module) -> None:
+    """Where the release in a folder is to get other weights, mark its numbers and remove its heads, which are of those
+    that it had."""
+    if not (folder / MODEL).exists():
+        return
+    before: Mapping[str, Tensor] = {}
+    with suppress(UsageError):  # of a damaged file, whose weights are other ones
+        before = read_tensors(folder / MODEL)
+    if all(name in before and torch.equal(before[name], t.cpu()) for name, t in backbone.state_dict().items()):
+        return
+    with suppress(ValueError):  # of damaged numbers, which are named when they are read
+        mark_outdated(folder)
+    for head in (folder / files.HEADS_FOLDER).glob("*"):
+        head.unlink()
 
 
 def note_lineage(folder: Path, config: dict[str, Any], chain: lineage.Chain) -> None:

@@ -18,6 +18,7 @@ from ssl_hub.model import files
 from ssl_hub.model.files import RESULTS_FILE as RESULTS_FILE
 from ssl_hub.model.reading import read_json
 
+NUMBERS = {"k": (int,), "bank_size": (int,), "train_size": (int,), "temperature": (int, float)}  # of settings
 MEASURED_WITH = ("ssl_hub", "torch", "timm")
 
 _PAIR = re.compile(r"\[\n\s+([\d.]+),\n\s+([\d.]+)\n\s+\]")  # one line each: a thousand classes have as many of them
@@ -53,7 +54,7 @@ class Result:
     ``overlap`` counts the judged images that the classifier was fitted to too, None where nobody looked, and
     ``published`` says that those are two whole splits as their publisher made them. ``data`` has the fingerprints of
     the images that were ``judged`` and ``fitted`` to, ``backbone`` the hash of the weights, ``ran_on`` the hardware,
-    threads, processes and seconds.
+    threads, processes and seconds. ``outdated`` marks a number of weights that were trained on since.
 
     Raises UsageError where the value is not a finite percentage, or a setting has no exact place in JSON.
     """
@@ -76,12 +77,15 @@ class Result:
     data: dict[str, str] = field(default_factory=dict)
     backbone: str | None = None
     ran_on: dict[str, Any] = field(default_factory=dict)
+    outdated: bool = False
 
     def __post_init__(self) -> None:
         where = f"{self.metric} of {self.protocol} on {self.dataset}/{self.split}"
-        words = (self.metric, self.dataset, self.split, self.protocol, self.date)
+        words = (self.metric, self.dataset, self.split, self.protocol)
         if not all(isinstance(word, str) for word in words) or not isinstance(self.settings, Mapping):
             raise UsageError(f"{where} is no result: its names must be text, and its settings an object")
+        if not _is_date(self.date):
+            raise UsageError(f"{where} is dated {self.date!r}, expected a date such as 2026-01-31T12:00:00+00:00")
         whole_seed = self.seed is None or (isinstance(plain(self.seed, "seed"), int) and type(self.seed) is not bool)
         if not whole_seed or not isinstance(self.versions, Mapping) or type(self.collapsed) is not bool:
             raise UsageError(f"{where} is no result: expected a whole seed, versions by package, and collapsed or not")
@@ -95,15 +99,22 @@ class Result:
         if self.interval is not None:  # a list where it comes from JSON
             object.__setattr__(self, "interval", (float(self.interval[0]), float(self.interval[1])))
 
+    @property
+    def when(self) -> datetime:
+        """The date as a point in time, by which records are told to be newer; UTC where it names no zone."""
+        date = datetime.fromisoformat(self.date)
+        return date if date.tzinfo else date.replace(tzinfo=UTC)
+
     def _check_record(self, where: str) -> None:
         """Raise UsageError where what stands beside the number is not what it is to be, as in a damaged file."""
         of_classes: list[Any] = list(self.per_class.values()) if _is_object(self.per_class) else [None]
-        counts = [[self.images, self.overlap], *of_classes]
         fitting = (
-            all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in counts)
-            and all(count is None or type(count) is int for pair in counts for count in pair)
+            all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in of_classes)
+            and all(map(_is_count, (self.overlap or 0, *(count for pair in of_classes for count in pair))))
+            and (self.images is None or (_is_count(self.images) and self.images > 0))
             and (self.interval is None or _are_numbers(self.interval))
             and all(map(_is_object, (self.data, self.ran_on)))
+            and type(self.outdated) is bool
             and all(isinstance(word, str) for word in (*self.data.values(), self.backbone or ""))
         )
         if not fitting:
@@ -112,11 +123,27 @@ class Result:
                 " numbers of images for each class, data and ran_on objects"
             )
         plain(self.ran_on, f"ran_on of {where}")
+        for name, kinds in NUMBERS.items():
+            value = self.settings.get(name, 1)
+            if type(value) not in kinds or value <= 0:
+                raise UsageError(f"{where} has {name} {value!r} in its settings, expected a number above 0")
 
 
 def interval_text(interval: tuple[float, float] | None, digits: int = 2) -> str:
     """``83.77 to 89.67``; empty where there is none."""
     return "" if interval is None else f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+
+
+def _is_date(value: Any) -> bool:
+    try:
+        datetime.fromisoformat(value)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _is_object(value: Any) -> bool:
@@ -126,23 +153,38 @@ def _is_object(value: Any) -> bool:
 def _are_numbers(value: Any) -> bool:
     """Whether these are the two ends of an interval."""
     is_pair = isinstance(value, (list, tuple)) and len(value) == 2
-    return is_pair and all(isinstance(end, (int, float)) and 0 <= end <= 100 for end in value)
+    return is_pair and all(isinstance(end, (int, float)) for end in value) and 0 <= value[0] <= value[1] <= 100
 
 
 def append_results(folder: Path, results: Sequence[Result]) -> None:
     """Add records to ``folder/results.json``, creating both as needed.
 
-    A record with the same metric, dataset, split, protocol, settings and seed replaces the older one in its place.
+    A record with the same metric, dataset, split, protocol, settings and seed, and of images that are not known to be
+    others, replaces the older one in its place.
     The file is replaced whole: a reader, or a crash, sees the old list or the new one. Keys that a newer version wrote
     survive. Raises UsageError where an existing file is not a list of results.
     """
     folder = Path(folder)
     records = _read_records(folder / RESULTS_FILE)
-    places = {_identity(record): place for place, record in enumerate(records)}
+    places: dict[str, list[int]] = {}
+    for place, record in enumerate(records):
+        places.setdefault(_identity(record), []).append(place)
     for result in results:
         record = asdict(result)
-        place = places.setdefault(_identity(record), len(records))
+        same = places.setdefault(_identity(record), [])
+        place = next((p for p in same if _may_be_of_the_same(record, records[p])), len(records))
         records[place : place + 1] = [record]
+        same += [] if place in same else [place]
+    _write(folder, records)
+
+
+def mark_outdated(folder: Path) -> None:
+    """Mark every number in a folder as one of weights that are there no more."""
+    if records := _read_records(Path(folder) / RESULTS_FILE):
+        _write(folder, [record | {"outdated": True} for record in records])
+
+
+def _write(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     text = _PAIR.sub(r"[\1, \2]", json.dumps(records, indent=2, allow_nan=False)) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RESULTS_FILE, text.encode())
@@ -170,6 +212,12 @@ def read_results(folder: Path) -> list[Result]:
 def _identity(record: Mapping[str, Any]) -> str:
     names = ("metric", "dataset", "split", "protocol", "settings", "seed")
     return json.dumps([record.get(name) for name in names], sort_keys=True)
+
+
+def _may_be_of_the_same(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two records may be of the same images: of two folders of one name they are not."""
+    mine, its = record.get("data"), other.get("data")
+    return not mine or not its or mine == its
 
 
 def _read_records(path: Path) -> list[dict[str, Any]]:

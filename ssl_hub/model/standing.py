@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
-from ssl_hub.model.results import Result
+from ssl_hub.atomic import expanded
+from ssl_hub.errors import UsageError
+from ssl_hub.model.results import Result, read_results
 
 FITTED = ("train_split", "bank_split")  # what settings call the split that a classifier was fitted to
+
+OTHER_WEIGHTS = "measured on other weights than these"
 
 _RESTRICTED = re.compile(r"\s*[\[@,]")  # what follows a split's name where a part of it is meant
 
@@ -52,12 +57,20 @@ def fitted_split(result: Result) -> str | None:
     return next((str(result.settings[name]) for name in FITTED if name in result.settings), None)
 
 
+def on_data(results: Iterable[Result], data: str) -> list[Result]:
+    """Those on ``data``, a name or a path, by a classifier that was fitted there too."""
+    names = {data, Path(data).name, expanded(data).resolve().name}
+    return [r for r in results if r.dataset in names and "train_dataset" not in r.settings]
+
+
 def objection(result: Result, train_split: str = "train") -> str | None:
     """Why a number says nothing of images that were not seen, or None.
 
     ``train_split`` is what the model itself was trained on. Of a part of a training split the record has to say that
     nobody fitted to its images.
     """
+    if result.outdated:
+        return OTHER_WEIGHTS
     if result.overlap and not result.published:
         of = "" if result.images is None else f" of {result.images:,}"
         return f"{result.overlap:,}{of} images of {result.split} are among those that it was fitted to"
@@ -71,6 +84,22 @@ def objection(result: Result, train_split: str = "train") -> str | None:
     return None
 
 
+def trained_on(folder: Path) -> str:
+    """The labelled split that the model in a folder was trained on; ``train`` where its recipe does not say."""
+    from ssl_hub.model.release import read_recipe  # which needs torch
+
+    try:
+        recipe = read_recipe(folder)
+    except UsageError:
+        recipe = None
+    return "train" if recipe is None else recipe.data.train_split
+
+
+def standing_in(folder: Path) -> Standing:
+    """What counts of the results in a folder. UsageError where they are damaged."""
+    return standing(read_results(folder), train_split=trained_on(folder))
+
+
 def standing(results: Iterable[Result], *, train_split: str = "train") -> Standing:
     """What counts of the results of one model.
 
@@ -78,13 +107,13 @@ def standing(results: Iterable[Result], *, train_split: str = "train") -> Standi
     on two versions of the weights, the newest measurement's count.
     """
     results = list(results)
-    newest = max((r for r in results if r.backbone is not None), key=lambda r: r.date, default=None)
+    newest = max((r for r in results if r.backbone is not None), key=lambda r: r.when, default=None)
     whole: dict[tuple[str, str, str], str] = {}
     reasons: list[str | None] = []
     for result in results:
         reason = objection(result, train_split)
         if reason is None and newest is not None and result.backbone not in (None, newest.backbone):
-            reason = "measured on other weights than these"
+            reason = OTHER_WEIGHTS
         if reason is None and not is_part(result.split):
             whole.setdefault(_measured(result), result.split)
         reasons.append(reason)

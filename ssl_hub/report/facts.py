@@ -10,13 +10,15 @@ from typing import Any
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Expected
 from ssl_hub.data.inventory import in_words
-from ssl_hub.evaluate.measurement import described
+from ssl_hub.evaluate.measurement import LINEAR, described
+from ssl_hub.evaluate.protocols import PROTOCOLS
 from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import fitted_split, is_part
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
 from ssl_hub.report.measured import KINDS, measurements, protocol_name, side_by_side
 from ssl_hub.report.record import Record, finite
 from ssl_hub.report.story import Story, missing_note, swatch
+from ssl_hub.tables.paper import TABLES
 from ssl_hub.zoo import RECIPES, departures
 
 TONES = {"collapsed": "bad", "not finite": "bad", "narrow": "warn", "healthy": None}  # the class of a word on the page
@@ -69,7 +71,7 @@ def _measured(record: Record, expected: Expected) -> Result | None:
     top = "top5" if "top-5" in words else "top1"
     for kind, names in KINDS.items():
         if any(name in words for name in names):
-            return record.result(kind, top)
+            return record.headline(kind, top, elsewhere=False).result
     return None
 
 
@@ -154,11 +156,20 @@ def _published(record: Record, story: Story) -> Markup:
         if measured is not None:
             ours = f"{percent(measured.value)} ({protocol_name(measured)})"
             partly = [split for split in (measured.split, fitted_split(measured)) if split and is_part(split)]
-            difference = None if partly else f"{measured.value - expected.value:+.1f}"
+            comparable = not partly and protocol_name(measured) in _protocols_of(record)
+            difference = f"{measured.value - expected.value:+.1f}" if comparable else None
             ours += f", on {' and '.join(partly)}" if partly else ""
         rows.append([expected.metric, expected.source, f"{expected.value:g}{std}", ours, difference])
     titled = element("h3", prefix, "Against the published numbers")
     return together(titled, table(["Metric", "Source", "Published", "This run", "Difference"], rows, numeric=3))
+
+
+def _protocols_of(record: Record) -> set[str]:
+    """By which the published numbers of a run's recipe came about, and another forms no difference from them; of
+    recipes in no table of the paper any that is not changed."""
+    name = None if record.recipe is None else record.recipe.name
+    of_cells = {cell.protocol for table in TABLES.names() for cell in TABLES[table].cells if cell.recipe == name}
+    return of_cells or {LINEAR + protocol for protocol in PROTOCOLS.names()}
 
 
 def _width(record: Record) -> int | None:

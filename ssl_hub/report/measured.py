@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ssl_hub.evaluate.measurement import accuracy, alike, described, differences, measurement_of, protocol_of
+from ssl_hub.evaluate.measurement import accuracy, alike, described, measurement_of, protocol_of, why_apart
 from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import standing
 from ssl_hub.report.html import Child, Markup, element, table, together
@@ -17,22 +17,19 @@ def side_by_side(records: Sequence[Record], kind: str) -> tuple[list[Result | No
     """A number of each run that measures the same as the others', None where a run has none; and in words the
     headlines that measure something else: than most, and of equally many than the first."""
     headlines = [record.result(kind) for record in records]
-    same = alike(measurement_of(result) for result in headlines if result is not None)
+    counted = [standing(record.results, train_split=record.train_split).counted for record in records]
+    same = alike(measurement_of(result) for results in counted for result in results)
     found = [None if result is None else same[measurement_of(result)] for result in headlines]
     shared = max((m for m in found if m is not None), key=found.count, default=None)
     if shared is None:
         return headlines, []
     shown: list[Result | None] = []
     unlike = []
-    for record, headline in zip(records, headlines, strict=True):
-        fitting = [
-            result
-            for result in standing(record.results, train_split=record.train_split).counted
-            if not differences(measurement_of(result), shared)
-        ]
-        shown.append(max(fitting, key=lambda result: result.date, default=None))
+    for record, headline, results in zip(records, headlines, counted, strict=True):
+        fitting = [result for result in results if same[measurement_of(result)] == shared]
+        shown.append(max(fitting, key=lambda result: result.when, default=None))
         if shown[-1] is None and headline is not None:
-            why = "; ".join(differences(measurement_of(headline), shared))
+            why = why_apart(measurement_of(headline), shared)
             unlike.append(f"{accuracy(headline)} of {record.name}, {protocol_name(headline)}: not comparable ({why})")
     return shown, unlike
 

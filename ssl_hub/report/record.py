@@ -21,6 +21,7 @@ from ssl_hub.hub.store import run_folder
 from ssl_hub.model.health import Health, health_of
 from ssl_hub.model.metrics import METRICS
 from ssl_hub.model.results import Result, read_results
+from ssl_hub.model.standing import on_data
 
 Reading = dict[str, Any]  # a line of metrics.jsonl
 
@@ -81,15 +82,17 @@ class Record:
     def train_split(self) -> str:
         return "train" if self.recipe is None else self.recipe.data.train_split
 
-    def headline(self, kind: str, metric: str = "top1") -> Headline:
+    def headline(self, kind: str, metric: str = "top1", *, elsewhere: bool = True) -> Headline:
         """The measurement of a kind ("knn", "linear", "finetune") that stands for the run, by
-        :func:`ssl_hub.evaluate.measurement.headline`: on its own data, else on any."""
-        data = None if self.recipe is None else self.recipe.data
-        names = () if data is None else (data.name, Path(data.name).name)
-        own = [r for r in self.results if r.dataset in names]
-        usual = {} if self.recipe is None else {"k": self.recipe.runtime.knn_k}
-        found = headline(own, kind, metric, train_split=self.train_split, **usual)
-        return found if found.result else headline(self.results, kind, metric, train_split=self.train_split, **usual)
+        :func:`ssl_hub.evaluate.measurement.headline`: on its own data, else on any that it was judged on
+        ``elsewhere``."""
+        if self.recipe is None:
+            return headline(self.results, kind, metric)
+        data = self.recipe.data
+        usual: dict[str, Any] = {"k": self.recipe.runtime.knn_k}
+        usual |= {"train_split": data.train_split, "test_split": data.test_split}
+        found = headline(on_data(self.results, data.name), kind, metric, **usual)
+        return found if found.result or not elsewhere else headline(self.results, kind, metric, **usual)
 
     def result(self, kind: str, metric: str = "top1") -> Result | None:
         """The number of :meth:`headline`."""

@@ -16,6 +16,7 @@ from ssl_hub.hub import store
 from ssl_hub.model.results import Result
 from ssl_hub.model.standing import Standing, standing
 from ssl_hub.tables.claims import Sample
+from ssl_hub.tables.markup import markdown_table
 from ssl_hub.tables.runs import Run, read_run
 
 SEEDS = ("train.seed", "finetuning.seed")
@@ -61,9 +62,8 @@ class Comparison:
             if any(self.tests[key]):
                 against = ["against the first, seed by seed", *("" if t is None else str(t) for t in self.tests[key])]
                 rows.append(against)
-        lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *rows)]
         left_out = ["", "Not counted, and why:", "", *(f"- {line}" for line in self.not_counted)]
-        return "\n".join([*lines, *(left_out if self.not_counted else [])])
+        return "\n".join([markdown_table(header, rows), *(left_out if self.not_counted else [])])
 
     def json(self) -> str:
         plain = {
@@ -102,7 +102,8 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
     differing = sorted({key for one in settings for key in one if any(one[key] != s.get(key, ...) for s in settings)})
     of_runs = {id(run): standing(run.results, train_split=run.recipe.data.train_split) for g in grouped for run in g}
     same = alike(measurement_of(r) for judged in of_runs.values() for r in judged.counted)
-    found = [_by_seed(group, of_runs, same) for group in grouped]
+    superseded: list[tuple[Run, Result, str]] = []
+    found = [_by_seed(group, of_runs, same, superseded) for group in grouped]
     titled = titles(measurement for of_group in found for measurement in of_group)
     return Comparison(
         groups={group[0].label: [run.label for run in group] for group in grouped},
@@ -111,9 +112,10 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
         tests={title: [_paired(found[0].get(m), of_group.get(m)) for of_group in found] for m, title in titled.items()},
         not_counted=[
             f"{run.label}: {protocol_of(r.protocol, r.settings)} {r.metric} {r.value:.2f}: {reason}"
-            for group in grouped
-            for run in group
-            for r, reason in of_runs[id(run)].aside
+            for run, r, reason in (
+                *((run, *aside) for group in grouped for run in group for aside in of_runs[id(run)].aside),
+                *superseded,
+            )
         ],
     )
 
@@ -132,16 +134,20 @@ def _seeds(run: Run) -> list[Any]:
 
 
 def _by_seed(
-    group: Sequence[Run], of_runs: Mapping[int, Standing], same: Mapping[Measurement, Measurement]
+    group: Sequence[Run],
+    of_runs: Mapping[int, Standing],
+    same: Mapping[Measurement, Measurement],
+    superseded: list[tuple[Run, Result, str]],
 ) -> dict[Measurement, dict[str, Result]]:
-    """Of each measurement the newest result of each seed."""
+    """Of each measurement the newest result of each seed; the others go to ``superseded`` with the reason."""
     newest: dict[Measurement, dict[str, Result]] = {}
     for run in group:
-        for result in of_runs[id(run)].counted:
+        seed = str(_seeds(run))
+        for result in sorted(of_runs[id(run)].counted, key=lambda result: result.when):
             of_seeds = newest.setdefault(same[measurement_of(result)], {})
-            seed = str(_seeds(run))
-            if seed not in of_seeds or of_seeds[seed].date <= result.date:
-                of_seeds[seed] = result
+            if seed in of_seeds:
+                superseded.append((run, of_seeds[seed], "measured again later"))
+            of_seeds[seed] = result
     return newest
 
 

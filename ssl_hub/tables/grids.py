@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ssl_hub.tables.claims import Sample
-from ssl_hub.tables.rendering import tabular
+from ssl_hub.tables.markup import markdown_table, tabular
 
 Point = tuple[str, ...]
 
@@ -21,11 +21,11 @@ class Grid:
 
     def markdown(self) -> str:
         """A table for each measurement: two axes as rows and columns, else a line for each point."""
-        return "\n\n".join(f"**{title}**\n\n{self._table(title)}" for title in self.values)
+        return "\n\n".join(f"**{title}**\n\n{markdown_table(*self._rows(title))}" for title in self.values)
 
     def latex(self) -> str:
         """The same as tabulars; needs booktabs."""
-        return "\n\n".join(self._tabular(title) for title in self.values) + "\n"
+        return "\n\n".join(f"% {title}\n{tabular(*self._rows(title))}" for title in self.values) + "\n"
 
     def svg(self) -> bytes | None:
         """A map of colours for each measurement over two axes; None where there are not two."""
@@ -58,21 +58,14 @@ class Grid:
             figure.savefig(out, format="svg", metadata={"Date": None})
         return out.getvalue()
 
-    def _rows(self, title: str) -> list[list[str]]:
+    def _rows(self, title: str) -> tuple[list[str], list[list[str]]]:
+        """Header and rows."""
         found = self.values[title]
         if len(self.axes) == 2:
             (row, rows), (column, columns) = self.axes.items()
             head = [f"{row} / {column}", *columns]
-            return [head, *([r, *(_shown(found.get((r, c))) for c in columns)] for r in rows)]
-        return [[*self.axes, title], *([*point, _shown(sample)] for point, sample in found.items())]
-
-    def _table(self, title: str) -> str:
-        head, *rows = self._rows(title)
-        return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
-
-    def _tabular(self, title: str) -> str:
-        head, *rows = self._rows(title)
-        return f"% {title}\n{tabular(head, rows)}"
+            return head, [[r, *(_shown(found.get((r, c))) for c in columns)] for r in rows]
+        return [*self.axes, title], [[*point, _shown(sample)] for point, sample in found.items()]
 
 
 def _shown(sample: Sample | None) -> str:

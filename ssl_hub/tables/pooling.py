@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from ssl_hub.config import Recipe
+from ssl_hub.data.hub_datasets import owned_address
 from ssl_hub.data.splits import meaning
-from ssl_hub.evaluate.measurement import LINEAR, Measurement, alike, differences, measurement_of
+from ssl_hub.evaluate.measurement import LINEAR, Measurement, alike, measurement_of, why_apart
 from ssl_hub.evaluate.protocols import PROTOCOLS
+from ssl_hub.model.files import CONFIG
 from ssl_hub.model.results import Result
 from ssl_hub.model.standing import is_part, standing
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.runs import Run
-
-_ON_THE_HUB = r"[\w-]+/[\w.-]+(:[\w.-]+)?(@[\w./-]+)?"
 
 
 class Terms(NamedTuple):
@@ -70,9 +71,10 @@ def why_not(run: Run, terms: Terms) -> list[str]:
 
 def _may_be(data: str, wanted: str) -> bool:
     """Whether data may be what is wanted: of a folder its name does not tell, of a name on the Hub it does."""
-    if data == wanted or not re.fullmatch(_ON_THE_HUB, data) or Path(data).exists():
+    address = owned_address(data)
+    if data == wanted or address is None or Path(data).exists():
         return True
-    return re.split("[:@]", data)[0].split("/")[-1] == re.split("[:@]", wanted)[0].split("/")[-1]
+    return address.path.split("/")[-1] == re.split("[:@]", wanted)[0].split("/")[-1]
 
 
 def pooled(runs: Sequence[Run], metric: str, terms: Terms) -> Pool:
@@ -96,14 +98,14 @@ def pooled(runs: Sequence[Run], metric: str, terms: Terms) -> Pool:
         return Pool(None, None, [], [], not_used)
     order = {LINEAR + name: -place for place, name in enumerate(PROTOCOLS.names())}
 
-    def rank(m: Measurement) -> tuple[bool, bool, int, int, str]:
-        runs_with, last = len({id(run) for _, run in by_measurement[m]}), max(r.date for r, _ in by_measurement[m])
+    def rank(m: Measurement) -> tuple[bool, bool, int, int, datetime]:
+        runs_with, last = len({id(run) for _, run in by_measurement[m]}), max(r.when for r, _ in by_measurement[m])
         return m.protocol == terms.protocol, m.protocol in order, runs_with, order.get(m.protocol, -len(order)), last
 
     chosen = max(by_measurement, key=rank)
     pairs, repeated = _one_a_seed(by_measurement.pop(chosen))
     for measurement, others_pairs in by_measurement.items():
-        why = f"another measurement: {'; '.join(differences(chosen, measurement))}"
+        why = f"another measurement: {why_apart(chosen, measurement)}"
         # A run that is in the cell has other protocols' numbers as it has kNN's: no word of them.
         in_cell = {id(run) for _, run in pairs}
         not_used += [NotUsed(run, result, why) for result, run in others_pairs if id(run) not in in_cell]
@@ -117,7 +119,8 @@ def _of_run(run: Run, metric: str, terms: Terms) -> tuple[list[Result], list[Not
     probed = [r for r in run.results if r.protocol.startswith(LINEAR) and r.metric == metric]
     own = [r for r in run.own_results if r in probed]
     if not own:
-        why = "probed on other data alone" if probed else "not probed"
+        finished = run.results or (run.folder / CONFIG).is_file()
+        why = "probed on other data alone" if probed else "not probed" if finished else "not finished"
         return [], [NotUsed(run, probed[0] if probed else None, why)]
     counting, others = [], []
     for result in own:
@@ -151,13 +154,15 @@ def _one_a_seed(pairs: Sequence[tuple[Result, Run]]) -> tuple[list[tuple[Result,
     by_seed: dict[int, tuple[Result, Run]] = {}
     weights: dict[str, Run] = {}
     not_used = []
-    for result, run in reversed(sorted(pairs, key=lambda pair: pair[0].date)):
-        if run.seed in by_seed:
-            other = by_seed[run.seed][1]
-            why = "measured again later" if other is run else f"seed {run.seed} again: {other.label} counts, the newest"
-            not_used.append(NotUsed(run, result, why))
-        elif result.backbone is not None and weights.setdefault(result.backbone, run) is not run:
-            not_used.append(NotUsed(run, result, f"the same weights as {weights[result.backbone].label}"))
+    for result, run in sorted(pairs, key=lambda pair: pair[0].when, reverse=True):
+        twin = run if result.backbone is None else weights.setdefault(result.backbone, run)
+        other = by_seed[run.seed][1] if run.seed in by_seed else None
+        if other is run:
+            not_used.append(NotUsed(run, result, "measured again later"))
+        elif twin is not run:
+            not_used.append(NotUsed(run, result, f"the same weights as {twin.label}"))
+        elif other is not None:
+            not_used.append(NotUsed(run, result, f"seed {run.seed} again: {other.label} counts, the newest"))
         else:
             by_seed[run.seed] = result, run
     return [by_seed[seed] for seed in sorted(by_seed)], not_used

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.hub.markdown import one_line
 from ssl_hub.tables.claims import Judgement, Sample
+from ssl_hub.tables.markup import markdown_table, tabular
 from ssl_hub.tables.report import Entry, Report
 
 NOT_TRAINED, NOT_PROBED = "not trained", "not measured"
@@ -29,7 +31,7 @@ def markdown(report: Report) -> str:
         parts.append(
             "These runs are much smaller than the paper's: compare rows with each other, not with the paper's."
         )
-    parts += [_markdown_table(*_grid(report)), _markdown_table(COLUMNS, _rows(report))]
+    parts += [markdown_table(*_grid(report)), markdown_table(COLUMNS, _rows(report))]
     if report.untrained is not None:
         parts.append(f"The same backbone, untrained: {report.untrained} ({report.untrained.runs} seeds).")
     if report.judged:
@@ -37,14 +39,14 @@ def markdown(report: Report) -> str:
             [measured.claim.text, measured.verdict, measured.evidence, f"{paper.verdict}: {paper.evidence}"]
             for measured, paper in zip(report.judged, report.judged_in_paper, strict=True)
         ]
-        parts.append(_markdown_table(("claim", "here", "evidence", "the same rule on the paper's numbers"), rows))
+        parts.append(markdown_table(("claim", "here", "evidence", "the same rule on the paper's numbers"), rows))
         parts.append(
             "A difference counts where the intervals mean ± std do not overlap. A run has collapsed where its features"
             " have, or where it is no better than the untrained backbone or, to within a point, than guessing."
         )
     parts += [f"Note: {note}" for note in table.notes]
     if report.not_counted:
-        listed = [f"- {line}" for line in report.not_counted[:MOST_LISTED]]
+        listed = [f"- {one_line(line)}" for line in report.not_counted[:MOST_LISTED]]
         more = len(report.not_counted) - len(listed)
         parts.append("Not counted, and why:")
         parts.append("\n".join([*listed, *([f"- and {more} more"] if more else [])]))
@@ -98,13 +100,6 @@ def latex(report: Report) -> str:
     """The paper's layout, and the entries one a line, as two tabulars; needs booktabs."""
     parts = [f"% {report.table.title}", tabular(*_grid(report)), tabular(COLUMNS, _rows(report))]
     return "\n\n".join(parts) + "\n"
-
-
-def tabular(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Text in rows and columns, escaped, as LaTeX with booktabs."""
-    lines = [" & ".join(map(_escaped, row)) + r" \\" for row in (header, *rows)]
-    begin, end = rf"\begin{{tabular}}{{{'l' * len(header)}}}", r"\end{tabular}"
-    return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", end])
 
 
 def png(report: Report) -> bytes:
@@ -195,17 +190,6 @@ def _measured(entry: Entry) -> str:
 
 def _missing(entry: Entry) -> str:
     return NOT_PROBED if entry.runs else NOT_TRAINED
-
-
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(text.replace('|', '/') for text in line)} |" for line in lines)
-
-
-def _escaped(text: str) -> str:
-    for character in "&%_#$":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("±", r"$\pm$")
 
 
 def _dot(axes: Any, height: float, sample: Sample, colour: str, *, hollow: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,19 @@ from ssl_hub.codec import changes
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import remote, store
-from ssl_hub.model.files import RECIPE, RESULTS_FILE
+from ssl_hub.model.files import CONFIG, RECIPE, RESULTS_FILE
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.parts import with_defaults
 from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.model.results import Result, read_results
+from ssl_hub.model.standing import on_data
 
 READINGS = 5  # of the training log, at its end, that say how features are spread
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run folder that has been measured. ``label`` is its path within the folder it was found in."""
+    """A run folder. ``label`` is its path within the folder it was found in."""
 
     folder: Path
     label: str
@@ -42,9 +43,7 @@ class Run:
     @property
     def own_results(self) -> list[Result]:
         """Those on the data that it was trained on, the head trained there too."""
-        data = self.recipe.data.name
-        names = {data, Path(data).name, expanded(data).resolve().name}
-        return [r for r in self.results if r.dataset in names and "train_dataset" not in r.settings]
+        return on_data(self.results, self.recipe.data.name)
 
     @property
     def collapsed(self) -> bool:
@@ -70,16 +69,17 @@ def find_runs(
     owner: str | None = None,
     unreadable: list[str] | None = None,
 ) -> list[Run]:
-    """Every measured run in ``folders`` and below, in the store and, where an ``owner`` is given, of that owner on the
+    """Every run in ``folders`` and below, in the store and, where an ``owner`` is given, of that owner on the
     Hub; each once. Of runs that cannot be read ``unreadable`` gets the reasons.
 
     Raises UsageError for a folder that does not exist, and without ``unreadable`` for a run that cannot be read.
     """
     found: dict[Path, Run] = {}
 
-    def read(folder: Path, label: str) -> None:
+    def read(find: Callable[[], Path], label: str) -> None:
         try:
-            found[folder.resolve()] = read_run(folder, label)
+            if ((folder := find()) / RECIPE).is_file():
+                found[folder.resolve()] = read_run(folder, label)
         except UsageError as error:
             if unreadable is None:
                 raise
@@ -94,13 +94,12 @@ def find_runs(
             folder = path.parent
             if folder != root and folder.name.startswith("."):
                 continue  # set aside by the run that replaces it
-            if (folder / RESULTS_FILE).is_file() and folder.resolve() not in found:
+            if folder.resolve() not in found:
                 label = root.resolve().name if folder == root else str(folder.relative_to(root))
-                read(folder, label)
+                read(partial(Path, folder), label)
     if owner is not None:
-        for name, folder in remote.records(owner, (RECIPE, RESULTS_FILE)):
-            if (folder / RECIPE).is_file() and (folder / RESULTS_FILE).is_file():
-                read(folder, f"{remote.PREFIX}{name}")
+        for name in remote.releases_of(owner):
+            read(partial(remote.record, name, (CONFIG, RECIPE, RESULTS_FILE)), f"{remote.PREFIX}{name}")
     return list(found.values())
 
 

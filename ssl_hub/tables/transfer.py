@@ -33,6 +33,7 @@ from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
 from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.model.standing import objection
+from ssl_hub.tables.markup import markdown_table
 
 FEATURES = "features"
 KINDS = {"linear": "linear-cached", "knn": "knn"}
@@ -68,8 +69,7 @@ class Transfer:
         parts = []
         for kind, title in TITLES.items():
             header, *rows = self.grid(kind)
-            lines = [header, ["---"] * len(header), *rows]
-            parts += [title, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+            parts += [title, markdown_table(header, rows)]
         aside = [f"- {model} on {data}: {reason}" for model, data, reason in self._aside()]
         return "\n\n".join([*parts, *(["Not in the tables:", "\n".join(aside)] if aside else [])]) + "\n"
 
@@ -141,7 +141,8 @@ def transfer(
     for model in dict.fromkeys(map(str, models)):
         size = extraction.image_size if model == PIXELS or model.startswith(TIMM) else None  # a release has its own
         subject = open_model(model, image_size=size, seed=extraction.seed)
-        job = _Job(subject, folder / _slug(model), extraction, protocol, k, temperature, show_progress)
+        seen = [model, *([] if size is None else [f"{size}px"]), *filter(None, [extraction.range])]  # no weight tells
+        job = _Job(subject, folder / _slug("-".join(seen)), extraction, protocol, k, temperature, show_progress)
         for name in dict.fromkeys(data):
             if show_progress:
                 print(f"{model} on {name}", file=sys.stderr)
@@ -203,8 +204,8 @@ class _Job:
         if settings.get("folds") != self.extraction.folds:
             return False
         if result.protocol == "knn":
-            wanted = min(self.k, int(settings["bank_size"])), self.temperature
-            return (settings["k"], settings["temperature"]) == wanted
+            wanted = min(self.k, settings["bank_size"]), self.temperature, self.extraction.dealt_by
+            return (settings["k"], settings["temperature"], result.seed) == wanted
         asked = {
             "strengths": sorted(set(self.protocol.strengths), reverse=True),
             "holdout": self.protocol.holdout,

@@ -26,7 +26,7 @@ from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.agreement import same_data
-from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
+from ssl_hub.evaluate.extraction import Extraction, absences, fraction_of, held_out, sources_of
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.model import INIT, TIMM, Subject, open_model
@@ -45,7 +45,6 @@ from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
 from ssl_hub.train.finetune_epochs import train_epochs
 from ssl_hub.train.finetuned import command_of, config_of, write_release
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
-from ssl_hub.train.labelled_parts import fraction_of, without_holdout
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
 from ssl_hub.train.together import on_main, same_buffers
 from ssl_hub.zoo import RECIPES
@@ -131,7 +130,7 @@ def _finetuned(
     _refuse_own_source(model, subject, folder)
     job = job_id(find_launcher())
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
-    train, held = without_holdout(train, settings)
+    train, held = held_out(train, settings.holdout, settings.seed, accelerator) if settings.holdout else (train, None)
     facts = {
         "finetuned_from": source,
         "data": train.name,
@@ -167,14 +166,14 @@ def _finetuned(
         on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
         quiet = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator)
 
-        def held_out() -> float:
+        def accuracy_held_out() -> float:
             assert held is not None
             scores, labels = _scores(trainer.network, held, subject, quiet)
             return 100 * int((scores.argmax(dim=1) == labels).sum()) / len(labels)
 
         with closing(crops):
             best = train_epochs(
-                trainer, crops, folder, accelerator, state, held_out=None if held is None else held_out,
+                trainer, crops, folder, accelerator, state, held_out=None if held is None else accuracy_held_out,
                 show_progress=show_progress,
             )  # fmt: skip
         settled = {**facts, **asdict(settings), **({} if best is None else {"best_epoch": best.epoch})}

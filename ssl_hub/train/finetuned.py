@@ -21,7 +21,17 @@ from ssl_hub.model.release import FORMAT, MODEL, note_lineage, write_config, wri
 from ssl_hub.model.stages import linear_classifier
 from ssl_hub.train.classifier import Finetuning
 
-OF_THE_DATA = ("train_split", "test_split", "image_column", "label_column", "range", "image_size", "seed")
+OF_THE_DATA = (
+    "train_split",
+    "test_split",
+    "holdout",
+    "allow_overlap",
+    "image_column",
+    "label_column",
+    "range",
+    "image_size",
+    "seed",
+)
 KEPT = (
     "collapsed",
     "range",
@@ -87,7 +97,7 @@ def command_of(
     usual = {"fraction": 1.0, **{f.name: f.default for f in fields(Extraction)}}
     for name, value in given.items():
         if value != usual[name]:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     plain = asdict(Finetuning(seed=extraction.seed))
     return [*words, *(f"{key}={value}" for key, value in asdict(settings).items() if value != plain[key])]
 

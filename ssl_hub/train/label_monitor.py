@@ -16,11 +16,12 @@ from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import cross_validation
 from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.evaluate.cross_validation import dealt
 from ssl_hub.evaluate.features import Features, extract
-from ssl_hub.evaluate.holdout import stratified_folds
 from ssl_hub.evaluate.knn import knn
+from ssl_hub.evaluate.labels import labels_of
 from ssl_hub.evaluate.linear import linear_probe
-from ssl_hub.evaluate.overlap import refuse_overlap_of_folds
+from ssl_hub.evaluate.overlap import copies_in
 from ssl_hub.evaluate.protocols import Cached
 from ssl_hub.model.results import Result
 from ssl_hub.train.outcome import AccuracyMonitor, KNNMonitor, thinned, transform_for
@@ -56,9 +57,7 @@ class LabelMonitor:
             ),
         )
         same_data(accelerator, source)
-        assert source.labels is not None
-        fold_of = stratified_folds(np.unique(source.labels, return_inverse=True)[1], FOLDS, SEED)
-        refuse_overlap_of_folds(source, fold_of, accelerator=accelerator, way_out="")
+        self._fold_of = dealt(labels_of(source), FOLDS, SEED, copies_in(source, accelerator))
         self._source = decoded(source)
         self._recipe = recipe
         self.name = f"{len(source)} labelled images of {source.name} ({source.split}), {FOLDS} folds"
@@ -72,17 +71,16 @@ class LabelMonitor:
         transform, runtime = transform_for(self._recipe), self._recipe.runtime
         features = extract(backbone, self._source, transform, workers=runtime.workers, accelerator=accelerator)
         found: dict[str, float] = {}
-        on_main(accelerator, lambda: found.update(cross_validated(features, k=runtime.knn_k)))
+        on_main(accelerator, lambda: found.update(cross_validated(features, self._fold_of, k=runtime.knn_k)))
         return found
 
 
-def cross_validated(features: Features, *, k: int, folds: int = FOLDS, seed: int = SEED) -> dict[str, float]:
+def cross_validated(features: Features, fold_of: NDArray[np.int64], *, k: int, seed: int = SEED) -> dict[str, float]:
     """``knn_top1``, ``knn_low``, ``knn_high`` and the same of ``probe``, in percent, over all rows of labelled
     features."""
     assert features.classes is not None
     present, y = np.unique(features.y, return_inverse=True)  # a class without images is no class to be missed
     features = replace(features, y=y, classes=tuple(features.classes[place] for place in present))
-    fold_of = stratified_folds(y, folds, seed)
     measures: dict[str, Callable[[Features, Features], list[Result]]] = {
         "knn": lambda bank, queries: knn(bank, queries, k=k),
         "probe": lambda bank, queries: linear_probe(bank, queries, QUICK, seed=seed)[1],

@@ -9,8 +9,7 @@ from pathlib import Path
 from ssl_hub.config import Scalar
 from ssl_hub.evaluate.measurement import protocol_of
 from ssl_hub.model.files import RECIPE
-from ssl_hub.model.results import read_results
-from ssl_hub.model.standing import is_part, standing
+from ssl_hub.model.standing import is_part, standing_in
 from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.train import grid
 from ssl_hub.train.plan import Plan
@@ -74,7 +73,7 @@ def training(plan: Plan, cell: Cell, run: Path, seed: int) -> grid.Task:
 
 def _probed(folder: Path, protocol: str) -> bool:
     """Whether that very protocol has measured a whole split that was not fitted to."""
-    counted = standing(read_results(folder)).counted
+    counted = standing_in(folder).counted
     return any(protocol_of(r.protocol, r.settings) == protocol and not is_part(r.split) for r in counted)
 
 

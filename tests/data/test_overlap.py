@@ -10,7 +10,7 @@ from PIL import Image
 
 from ssl_hub.data import overlap as module
 from ssl_hub.data.images import Pixels, Source
-from ssl_hub.data.overlap import overlap, overlap_of_parts
+from ssl_hub.data.overlap import copies, overlap
 from ssl_hub.data.sources import open_source
 
 
@@ -137,13 +137,9 @@ def test_of_images_that_differ_in_size_nothing_is_read(tmp_path, monkeypatch):
     assert sorted(whole) == ["class 0/002.png", "class 1/011.png"]
 
 
-def test_copies_inside_a_split_count_where_its_parts_share_them(tmp_path):
-    write(tmp_path, "train", [png(seed) for seed in (0, 1, 2, 0, 4, 5, 1, 7)])
+def test_copies_inside_a_split_are_found_by_content(tmp_path):
+    write(tmp_path, "train", [png(seed) for seed in (0, 1, 2, 0, 4, 5, 1, 7, 0)])
     (source,) = opened(tmp_path, "train")
-    ids = [source.id(place) for place in range(8)]
-    places = [ids.index(f"class {n % 2}/{n:03}.png") for n in range(8)]
-    parts = np.zeros(8, np.int64)
-    assert overlap_of_parts(source, parts).images == 0
-    parts[places[3]] = 1  # apart from its copy, 0
-    found = overlap_of_parts(source, parts)
-    assert found.images == 2 and {*found.examples[0]} == {"class 0/000.png", "class 1/003.png"}
+    found = [sorted(source.id(place)[-7:-4] for place in places) for places in copies(source)]
+    assert sorted(found) == [["000", "003", "008"], ["001", "006"]]
+    assert copies(source.subset([0])) == []

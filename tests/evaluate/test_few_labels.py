@@ -13,12 +13,16 @@ from sklearn.preprocessing import StandardScaler
 
 import ssl_hub
 from ssl_hub.cli import main
+from ssl_hub.data.overlap import overlap
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.cross_validation import dealt
 from ssl_hub.evaluate.extraction import Extraction, held_out
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.holdout import stratified_folds, stratified_holdout
+from ssl_hub.evaluate.labels import labels_of
 from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.overlap import copies_in
 
 PIXELS = partial(ssl_hub.knn, "pixels", "digits", image_size=16, workers=0)
 
@@ -97,6 +101,7 @@ def test_a_held_out_part_is_judged_by_the_rest(features):
     assert top1.value == pytest.approx(100 * known.score(features.x[held], features.y[held]))
     assert (top1.split, top1.settings["bank_split"]) == ("train, 20 % held out", "train, 80 %")
     assert top1.overlap == 0 and top1.images == len(held)
+    assert top1.seed == 1 and PIXELS()[0].seed is None  # that drew the images, or nothing
 
 
 def test_only_one_thing_says_what_is_judged():
@@ -143,11 +148,34 @@ def test_a_held_out_part_shows_every_class(sorted_folder):
     assert np.bincount(rest.labels).tolist() == [8] * 5 and np.bincount(judged.labels).tolist() == [2] * 5
 
 
-def test_copies_in_two_folds_are_refused(sorted_folder, tmp_path):
+def test_copies_are_dealt_together(sorted_folder, tmp_path):
     first = tmp_path / "greys" / "a" / "0.png"
-    for place in range(4):
-        (tmp_path / "greys" / "a" / f"copy{place}.png").write_bytes(first.read_bytes())
-    knn = partial(ssl_hub.knn, "pixels", sorted_folder, image_size=8, workers=0, folds=5)
-    with pytest.raises(UsageError, match=r"[45] of the 54 images of greys \(train\) are in another fold too: a/"):
-        knn()
-    assert knn(allow_overlap=True)[0].overlap > 0
+    for place in range(6):
+        (tmp_path / "greys" / "ab"[place % 2] / f"copy{place}.png").write_bytes(first.read_bytes())
+    knn = partial(ssl_hub.knn, "pixels", sorted_folder, image_size=8, workers=0, k=1, folds=5)
+    assert (found := knn()[0]).overlap == 0 and found.images == 56
+    source = open_source(sorted_folder, "train")
+    same = [place for place in range(56) if "copy" in source.id(place) or source.id(place) == "a/0.png"]
+    assert copies_in(source) == [same]
+    assert len({*dealt(labels_of(source), 5, 0, [same])[same]}) == 1
+    for seed in range(10):
+        rest, judged = held_out(source, 0.3, seed)
+        assert overlap(rest, judged).images == 0 and len(rest) + len(judged) == 56
+    with pytest.raises(UsageError, match="greys/train has 50 images for 56 folds, expected more; give fewer folds"):
+        knn(folds=56)
+
+
+def test_a_class_that_no_fold_can_get_right_is_said(sorted_folder, tmp_path, capsys):
+    for place in range(1, 10):
+        (tmp_path / "greys" / "c" / f"{place}.png").unlink()
+    knn = ["knn", "pixels", "--data", sorted_folder, "--image-size", "8", "--workers", "0", "--folds", "5"]
+    assert main(knn) == 0
+    assert "note: all images of 1 of them (c) are in one fold, so none of them can be right" in capsys.readouterr().err
+
+
+def test_data_of_one_class_is_said(sorted_folder, tmp_path, capsys):
+    knn = ["knn", "pixels", "--data", str(tmp_path / "one"), "--image-size", "8", "--workers", "0", "--folds", "5"]
+    (tmp_path / "one").mkdir()
+    (tmp_path / "greys" / "c").rename(tmp_path / "one" / "c")
+    assert main(knn) == 0
+    assert "note: all 10 images of one/train are of class 'c': the number is of it alone" in capsys.readouterr().err

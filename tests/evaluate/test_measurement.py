@@ -14,6 +14,7 @@ from ssl_hub.evaluate.measurement import (
     measurement_of,
     protocol_of,
     titles,
+    why_apart,
 )
 from ssl_hub.model.results import Result
 
@@ -156,3 +157,38 @@ def test_differences_are_named_and_unknown_images_are_taken_for_the_same():
     assert alike([old, first]) == {old: first, first: first}
     assert alike([old, first, second])[old] == old
     assert len(set(titles([first, second]).values())) == 2
+
+
+def test_the_runs_own_test_split_stands_before_another_that_is_newer():
+    own, other = (
+        replace(result(value=v, **LABELS), split=split, date=date)
+        for v, split, date in ((64.0, "test", "2020-01-01"), (90.0, "validation", "2024-01-01"))
+    )
+    for order in permutations((own, other)):
+        assert stands(*order) == own
+        assert stands(*order, test_split="validation") == other
+
+
+def test_the_usual_temperature_stands_before_another_that_is_newer():
+    bank = {"k": 20, "bank_size": 65, "bank_split": "train"}
+    usual, odd = (
+        replace(result("knn", value, **bank, temperature=t), date=date)
+        for value, t, date in ((50.0, 0.07, "2020-01-01"), (60.0, 1.0, "2024-01-01"))
+    )
+    for order in permutations((usual, odd)):
+        assert headline(order, "knn").result == usual
+
+
+def test_the_newest_is_told_by_the_time_and_not_by_how_it_is_written():
+    later = replace(result(value=60.0, **LABELS), date="2024-01-01T01:00:00-08:00")
+    earlier = replace(result(value=50.0, **LABELS), date="2024-01-01T08:00:00+00:00", seed=1)
+    for order in permutations((later, earlier)):
+        assert stands(*order) == later
+
+
+def test_numbers_kept_apart_because_one_tells_no_images_say_so():
+    untold, here, there = (replace(result(**LABELS), data=data) for data in ({}, {"judged": "a"}, {"judged": "b"}))
+    old, first, second = map(measurement_of, (untold, here, there))
+    assert alike([old, first, second])[old] == old
+    assert why_apart(first, old) == "its images are not told, and may be others"
+    assert why_apart(first, second) == "other images under the same names"

@@ -9,7 +9,7 @@ import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.overlap import is_published
+from ssl_hub.evaluate.overlap import is_published, refuse_overlap
 from ssl_hub.hub import store
 from ssl_hub.hub.card import release_card
 from ssl_hub.model.probe_head import ProbeHead
@@ -96,3 +96,18 @@ def test_whole_splits_of_a_benchmark_may_share_what_they_share():
     assert published("train", "test") and published("train", "validation", "digits")
     assert not published("train", "train") and not published("train", "train[::5]")
     assert not published("train[:10]", "test") and not published("train", "test", "photos")
+    assert published("train+validation", "test") and published("train", "test", "owner/photos:small@refs/pr/1")
+    assert not published("train+test", "test") and not published("train", "validation+train", "digits")
+
+
+def test_a_split_joined_to_the_one_that_is_fitted_to_is_refused():
+    with pytest.raises(UsageError, match=r"500 of the 500 images of digits \(test\) are in digits \(train\+test\) too"):
+        ssl_hub.knn("pixels", "digits", image_size=16, workers=0, train_split="train+test")
+
+
+def test_a_published_split_that_is_all_of_another_is_refused():
+    pixels = np.random.default_rng(0).integers(0, 256, (6, 2, 2, 3), np.uint8)
+    train = Source("owner/photos", "train", Pixels(pixels[:5]))
+    assert refuse_overlap(train, Source("owner/photos", "test", Pixels(pixels[2:]))).images == 3
+    with pytest.raises(UsageError, match=r"3 of the 3 images of owner/photos \(validation\) are in owner/photos"):
+        refuse_overlap(train, Source("owner/photos", "validation", Pixels(pixels[2:5])))

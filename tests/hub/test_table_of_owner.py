@@ -64,3 +64,19 @@ def test_a_hub_that_cannot_be_asked_is_one_line(owner):
 
 def test_every_card_carries_the_tag_that_releases_are_found_by(run):
     assert "- ssl_hub" in release_card(run).split("---")[1]
+
+
+def test_one_release_that_cannot_be_had_hides_no_other(owner):
+    owner.repos["ann/part"].gated = True
+    made = report("long-cifar10", owner="ann")
+    assert [entry.runs for entry in made.entries if entry.runs] == [("hf-hub:ann/seed-0", "hf-hub:ann/seed-1")]
+    (line,) = made.not_counted
+    assert line.startswith("hf-hub:ann/part: ") and "gated" in line
+
+
+def test_a_release_without_measurements_is_listed(owner):
+    recipe = owner.main("ann/seed-0")["recipe.json"]
+    owner.add(
+        "ann/unprobed", {"README.md": b"---\ntags: [ssl_hub]\n---\n", "recipe.json": recipe, "config.json": b"{}"}
+    )
+    assert "hf-hub:ann/unprobed (not probed): not probed" in report("long-cifar10", owner="ann").not_counted

@@ -11,7 +11,10 @@ from safetensors import safe_open
 from ssl_hub.errors import UsageError
 from ssl_hub.model import release
 from ssl_hub.model.files import changed, release_files
+from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.results import Result, append_results
 from ssl_hub.model.siamese import build
+from ssl_hub.model.standing import standing_in
 from ssl_hub.zoo import get_recipe
 
 IMAGES = torch.randn(5, 3, 16, 16)
@@ -166,3 +169,24 @@ def test_an_architecture_built_for_one_size_keeps_the_size_of_its_views(tmp_path
 def test_a_size_that_an_architecture_cannot_have_is_one_line():
     with pytest.raises(UsageError, match="Levit.* does not take images of 50 pixels: "):
         build(get_recipe("byol-digits", **{"backbone.name": "levit_128s", "views.size": 50}))
+
+
+def test_other_weights_mark_the_numbers_of_those_before_and_remove_their_heads(saved):
+    folder, model = saved
+    recipe, about = get_recipe("directpred-digits"), {"metric": "top1", "split": "test", "protocol": "knn"}
+    append_results(folder, [Result(value=60.0, dataset="pets", **about), Result(value=70.0, dataset="cars", **about)])
+    ProbeHead(torch.zeros(2, 128), torch.zeros(2), ("cat", "dog"), "pets").save(folder)
+    release.save_release(folder, model, recipe)  # the same weights again
+    assert len(standing_in(folder).counted) == 2 and (folder / "heads" / "pets.json").exists()
+    with torch.no_grad():
+        next(model.encoder.backbone.parameters()).add_(1.0)
+    release.save_release(folder, model, recipe)
+    assert [reason for _, reason in standing_in(folder).aside] == ["measured on other weights than these"] * 2
+    assert not [*(folder / "heads").iterdir()] and changed(folder, release_files(folder)) == []
+    append_results(folder, [Result(value=50.0, dataset="pets", **about)])
+    assert [r.value for r in standing_in(folder).counted] == [50.0]
+    assert [r.value for r, _ in standing_in(folder).aside] == [70.0]
+    (folder / "results.json").write_text("[{")  # which is named when it is read, and hinders no release
+    with torch.no_grad():
+        next(model.encoder.backbone.parameters()).add_(1.0)
+    release.save_release(folder, model, recipe)

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -155,3 +156,33 @@ def test_records_are_immutable():
     with pytest.raises(AttributeError):
         result().value = 99.0
     assert replace(result(), value=95).value == 95.0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"settings": {"k": "20"}}, "has k '20' in its settings, expected a number above 0"),
+        ({"settings": {"train_size": 0}}, "has train_size 0 in its settings"),
+        ({"settings": {"bank_size": None}}, "has bank_size None in its settings"),
+        ({"settings": {"temperature": "hot"}}, "has temperature 'hot' in its settings"),
+        ({"images": 0}, "has no record: images and overlap are numbers of images"),
+        ({"overlap": -1}, "has no record"),
+        ({"per_class": {"cat": [None, 3]}}, "has no record"),
+        ({"interval": [90.0, 80.0]}, "has no record"),
+        ({"date": "yesterday"}, "is dated 'yesterday', expected a date such as 2026-01-31"),
+        ({"date": 3}, "is dated 3"),
+    ],
+)
+def test_what_no_reader_could_print_is_damage(tmp_path, change, said):
+    damaged = asdict(result()) | change
+    (tmp_path / "results.json").write_text(json.dumps([damaged]))
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        read_results(tmp_path)
+    assert str(tmp_path / "results.json") in str(caught.value)
+
+
+def test_other_images_under_the_same_names_are_another_measurement(tmp_path):
+    here, there = (result(value=v, data={"judged": name}) for v, name in ((50.0, "a"), (60.0, "b")))
+    append_results(tmp_path, [here, there])
+    append_results(tmp_path, [replace(here, value=55.0)])
+    assert [r.value for r in read_results(tmp_path)] == [55.0, 60.0]

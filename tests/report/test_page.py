@@ -255,3 +255,22 @@ def test_a_hundred_epochs_fit_in_five_megabytes(run, tmp_path, monkeypatch):
 def test_bad_input_says_what_to_do(run, arguments, message):
     with pytest.raises(UsageError, match=message):
         write_report(arguments.get("runs", [run]), arguments["out"])
+
+
+def test_only_the_papers_protocol_on_the_runs_own_data_is_compared_with_the_papers_number(run, tmp_path):
+    released(run, "directpred-r18-cifar10-100ep")
+    (run / "results.json").unlink()
+
+    def row(**changes):
+        about = {"metric": "top1", "split": "test", "dataset": "uoft-cs/cifar10", "settings": {"epochs": 50}}
+        append_results(run, [Result(value=70.0, **(about | changes))])
+        found = sections(write_report([run], tmp_path / "r.html"))["results"]
+        return found.partition("Against the published numbers")[2]
+
+    assert "70.0 %" not in row(dataset="digits", protocol="linear-authors-small")
+    cached = row(protocol="linear-cached")
+    assert "70.0 % (linear-cached)" in cached and "-15.2" not in cached
+    (run / "results.json").unlink()
+    quick = row(protocol="linear-authors-small", settings={"epochs": 2})
+    assert "70.0 % (linear-authors-small (epochs=2))" in quick and "-15.2" not in quick
+    assert "70.0 % (linear-authors-small)" in (whole := row(protocol="linear-authors-small")) and "-15.2" in whole

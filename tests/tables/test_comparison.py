@@ -1,6 +1,7 @@
 """Runs side by side: seeds pooled, settings that differ, every measured number."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from scipy import stats
@@ -143,3 +144,11 @@ def test_what_does_not_count_is_named_with_the_reason(runs):
         "linear-cached top1 97.00: on a part of a split (test[:50]), where all of test was measured",
     ]
     assert all(line in comparison.text() for line in comparison.not_counted)
+
+
+def test_a_number_that_was_measured_again_is_named(runs):
+    again = probe(1297, 91.0)
+    append_results(runs[2], [replace(again, seed=seed, date=f"2020-01-0{3 - seed}") for seed in (1, 2)])
+    comparison = compare(runs[2:])
+    assert sorted(s.mean for (s,) in comparison.results.values()) == [80.0, 91.0]
+    assert comparison.not_counted == [f"{runs[2]}: linear-cached top1 91.00: measured again later"]

@@ -185,10 +185,12 @@ def test_command_lists_tables_and_names_the_nearest(capsys, tmp_path):
     assert "to look for runs in" in capsys.readouterr().err
 
 
-def test_runs_that_are_not_measured_are_no_runs_yet(tmp_path):
-    write = make_run(tmp_path / "r")
-    (write / "results.json").unlink()
-    assert find_runs([tmp_path]) == []
+def test_runs_that_are_not_measured_are_listed(tmp_path):
+    for name in ("a", "b"):
+        (make_run(tmp_path / name) / "results.json").unlink()
+    (tmp_path / "b" / "config.json").touch()
+    made = report("imagenet", [tmp_path])
+    assert made.not_counted == ("a (not probed): not finished", "b (not probed): not probed")
     with pytest.raises(UsageError, match="no folder '.*nowhere' to look for runs in"):
         find_runs([tmp_path / "nowhere"])
 

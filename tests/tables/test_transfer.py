@@ -116,3 +116,9 @@ def test_the_mean_over_classes_is_that_of_the_classes_that_are_there():
 def test_nothing_to_do_is_an_error(tmp_path):
     with pytest.raises(UsageError, match="there is nothing to transfer: give one model or more"):
         transfer(["pixels"], [], out=tmp_path)
+
+
+def test_images_seen_at_another_size_are_judged_anew(greys, tmp_path, taken):
+    for size in (16, 8, 16):
+        transfer(["pixels"], [greys], image_size=size, out=tmp_path / "transfer", overrides=QUICK, workers=0)
+    assert taken == ["greys/train", "greys/test"] * 2

@@ -138,3 +138,22 @@ def test_the_names_of_folders_decide_nothing(tmp_path):
         (entry,) = [entry for entry in made.entries if entry.runs]
         assert (entry.runs, entry.measured.mean) == ((shown,), 72.0)
         assert [line.split()[0] for line in made.not_counted] == [listed]
+
+
+def test_a_copy_of_a_run_is_named_as_that(tmp_path):
+    for name in ("a", "b"):
+        make_run(tmp_path, name, replace(probe(70.0, backbone="w"), date="2024-01-01"))
+    made = report("rho-eps", [tmp_path / "b", tmp_path / "a"])
+    assert [entry.runs for entry in made.entries if entry.runs] == [("b",)]
+    assert made.not_counted == ("a (linear-authors-small top1 70.00): the same weights as b",)
+
+
+def test_what_tells_no_images_is_listed_beside_two_that_tell_theirs(tmp_path):
+    for seed, data in enumerate(({"judged": "x"}, {"judged": "x"}, {"judged": "y"}, {})):
+        make_run(tmp_path, f"r{seed}", probe(70.0 + seed, data=data), seed=seed)
+    made = report("rho-eps", [tmp_path])
+    assert [entry.measured.mean for entry in made.entries if entry.runs] == [70.5]
+    assert {line.partition("): ")[2] for line in made.not_counted} == {
+        "another measurement: other images under the same names",
+        "another measurement: its images are not told, and may be others",
+    }

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.extraction import Extraction
 from ssl_hub.model import backbones
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
@@ -21,6 +22,7 @@ from ssl_hub.train import finetune_epochs
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning, balanced_weights
 from ssl_hub.train.finetune import finetune
 from ssl_hub.train.finetune_epochs import BestEpoch
+from ssl_hub.train.finetuned import command_of
 from ssl_hub.train.mixing import Mixing
 
 MODEL = "timm:resnet10_tiny"
@@ -196,3 +198,10 @@ def test_several_labels_and_real_numbers_are_refused_by_name(tmp_path, kind, lab
         )
     with pytest.raises(UsageError, match=r"its column label, .* names no class: several labels an image and real numb"):
         finetune(MODEL, str(tmp_path / "t"), output=tmp_path / "r", overrides=SHORT, image_size=16)
+
+
+def test_the_command_of_a_fine_tuned_model_holds_out_what_it_held_out():
+    extraction = Extraction(holdout=0.2, allow_overlap=True, seed=3)
+    words = command_of("mine", "pets", 0.5, extraction, Finetuning(seed=3, holdout=0.1))
+    expected = "ssl-hub finetune mine --data pets --fraction 0.5 --holdout 0.2 --allow-overlap --seed 3 holdout=0.1"
+    assert words == expected.split()

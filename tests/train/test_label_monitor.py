@@ -10,6 +10,7 @@ import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
+from ssl_hub.evaluate.holdout import stratified_folds
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
 from ssl_hub.train.label_monitor import cross_validated
@@ -66,11 +67,12 @@ def test_images_without_a_label_are_not_counted_and_classes_without_images_are_n
     generator = np.random.default_rng(0)
     y = np.repeat([0, 3], 20)
     x = generator.normal(size=(40, 8)) + 6 * (y[:, None] - 1.5)
-    found = cross_validated(Features(x=x, y=y, classes=tuple("abcd"), dataset="own", split="train"), k=3)
+    fold_of = stratified_folds(y, 5, 0)
+    found = cross_validated(Features(x=x, y=y, classes=tuple("abcd"), dataset="own", split="train"), fold_of, k=3)
     assert found["knn_top1"] == found["probe_top1"] == 100
     assert found["knn_high"] == 100 and 90 < found["knn_low"] < 92  # 40 of 40: Wilson gives 91.2
     shuffled = Features(x=generator.normal(size=(40, 8)), y=y, classes=tuple("abcd"), dataset="own", split="train")
-    assert cross_validated(shuffled, k=3)["probe_top1"] < 80
+    assert cross_validated(shuffled, fold_of, k=3)["probe_top1"] < 80
 
 
 def test_an_unlabelled_folder_is_named(tmp_path):

@@ -51,7 +51,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _where(arguments: Namespace) -> None:
-    from ssl_hub.hub.store import where
+    from ssl_hub.hub.store import ways_on, where
 
     used = False
     found = where(arguments.name)
@@ -61,7 +61,7 @@ def _where(arguments: Namespace) -> None:
         used = used or place.found
         print(f"{mark} {place.kind:8} {place.location}  {state}")
     if not used:
-        raise UsageError(f"{arguments.name!r} is in none of these places")
+        raise UsageError(f"{arguments.name!r} is in none of these places; {'; '.join(ways_on(arguments.name))}")
     if (first := next(place for place in found if place.found)).damaged:
         raise UsageError(f"what would be used, {first.location}, is damaged")
 

@@ -55,8 +55,10 @@ class Story:
 
     @property
     def saw_labels(self) -> bool:
-        """Whether labels are known to have been used."""
-        return bool(self.of("finetuned")) or any(link.get("classifier") for link in self.of("imported"))
+        """Whether labels were used, or may have been as far as the files tell."""
+        return bool(self.of("finetuned")) or any(
+            link.get("classifier") or link.get("top_layer") for link in self.of("imported")
+        )
 
     @property
     def has_unknown_past(self) -> bool:
@@ -111,10 +113,15 @@ def _imported(link: Link) -> list[str]:
         _if(link.get("file"), "File `{}`.", code),
         _if(link.get("sha256"), "Its sha256 is `{}`.", code),
         _if(link.get("licence"), "Licence: {}."),
+        _if(link.get("code_licence"), "The project's code is under {}, which says nothing of weights trained with it."),
         f"Its method is {plain_text(str(known))}; the rest of its training is not known to ssl_hub."
         if known
         else "How it was trained is not known to ssl_hub.",
         _if(link.get("classifier"), "It came with a classifier of {}, and so was trained with labels."),
+        _if(
+            link.get("top_layer"),
+            "On top of it the file has a linear layer, {}, which is left out: if it is a classifier, labels were used.",
+        ),
     ]
     if assumed := link.get("assumed"):
         what = " and ".join(plain_text(str(item)) for item in assumed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Literal
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.glance import problem_of
-from ssl_hub.hub.store import BUNDLED, NAME, home
+from ssl_hub.hub.store import BUNDLED, home
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, read_results
 from ssl_hub.registry import suggest
@@ -57,7 +56,7 @@ def _holding(place: Literal["store", "bundled"], folder: Path) -> Holding:
 def find(name: str) -> Holding:
     """What the store holds under a name. Raises UsageError for what it does not hold, bundled releases included."""
     folder = home() / name
-    if not re.fullmatch(NAME, name):
+    if not name or "/" in name or name.startswith((".", "~")):
         raise UsageError(f"{name!r} is no name in the store {home()}; remove other folders yourself")
     if not _is_ours(folder):
         if _is_ours(BUNDLED / name):

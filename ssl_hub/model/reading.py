@@ -63,8 +63,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(path)
     except Exception as error:  # what the library raises for a damaged file is of many kinds
         raise UsageError(f"{path} is not a readable safetensors file ({_one_line(error)})") from None
-    if odd := [name for name, tensor in tensors.items() if tensor.is_complex()]:
-        raise UsageError(f"{path}: {odd[0]!r} holds complex numbers, which no backbone has")
+    for name, tensor in tensors.items():
+        if tensor.is_complex() or str(tensor.dtype).startswith("torch.float4"):
+            raise UsageError(f"{path}: {name!r} holds {str(tensor.dtype).removeprefix('torch.')}, as no backbone does")
     return tensors
 
 

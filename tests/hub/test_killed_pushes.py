@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub_server import TOKEN
 
 from ssl_hub.hub.publish import push
 from ssl_hub.hub.store import load
 from ssl_hub.hub.verify import check
 from ssl_hub.model.files import RESULTS_FILE
 from ssl_hub.model.results import Result, append_results
+from tests.hub.hub_server import TOKEN
 
 NAME = "ann/digits"
 MOMENTS = 20

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_release
 from huggingface_hub import ModelCard
 
 import ssl_hub
@@ -28,6 +27,7 @@ from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.train import finetune as finetuning
 from ssl_hub.zoo import as_modified, get_recipe
 from tests.hub import checkpoints_of_others as others
+from tests.hub.releases import make_release
 
 SHORT = {"epochs": 1, "batch_size": 64}
 QUICK = {"overrides": SHORT, "fraction": 0.2, "workers": 0}

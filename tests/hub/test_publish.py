@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import yaml
-from conftest import make_release
-from hub_server import FOREVER, TOKEN
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.publish import push
@@ -19,6 +17,8 @@ from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_F
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_tensors, write_tensors
 from ssl_hub.model.results import Result, append_results
+from tests.hub.hub_server import FOREVER, TOKEN
+from tests.hub.releases import make_release
 
 RELEASE = {CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, HASHES, "heads/digits.safetensors", "heads/digits.json"}
 NAME = "ann/digits"

@@ -112,7 +112,7 @@ def classifier_of(tensors: Tensors) -> str | None:
     """The name and shape of a linear classifier among the tensors; a projector has more than one layer."""
     for name, tensor in tensors.items():
         if CLASSIFIER.fullmatch(name) and tensor.ndim == 2:
-            return f"{name!r} {tuple(tensor.shape)}"
+            return f"{name} {tuple(tensor.shape)}"
     return None
 
 

@@ -34,7 +34,7 @@ def register(commands: Subparsers) -> None:
     remove.set_defaults(run=_remove)
 
     push = commands.add_parser("push", help="publish a run to the Hub, in one commit")
-    push.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    push.add_argument("run_folder", metavar="RUN", help="run folder, its name in the store, or hf-hub:OWNER/NAME")
     push.add_argument("repository", metavar="OWNER/NAME", help="created where it does not exist; or ./FOLDER")
     push.add_argument("--private", action="store_true", help="create the repository private")
     push.add_argument("--revision", help="a branch other than main")

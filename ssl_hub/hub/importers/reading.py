@@ -73,6 +73,9 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
 def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:
     """The parts of a checkpoint, ``backbone`` and ``projector`` being those of the branch asked for."""
     if which == "online":
+        if parts.target_backbone and not parts.backbone:
+            name = next(iter(parts.target_backbone))
+            raise UsageError(f"{where}: no online network in it, but a target's ({name!r}); use which='target'")
         return parts
     if not parts.target_backbone:
         raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")

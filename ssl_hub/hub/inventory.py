@@ -41,16 +41,26 @@ def list_releases() -> list[Holding]:
 
 
 def _is_ours(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() or (folder / RECIPE).is_file()
+    try:
+        return (folder / CONFIG).is_file() or (folder / RECIPE).is_file()
+    except OSError:  # it may be one, and is listed with this problem
+        return True
+
+
+def _is_finished(folder: Path) -> bool:
+    try:
+        return (folder / CONFIG).is_file()
+    except OSError:
+        return False
 
 
 def _holding(place: Literal["store", "bundled"], folder: Path) -> Holding:
     results, size, problem = [], 0, problem_of(folder)  # one damaged release hides no other
     with suppress(OSError):
         size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
-    with suppress(UsageError):
+    with suppress(UsageError, OSError):
         results = read_results(folder)
-    return Holding(folder.name, place, folder, size, (folder / CONFIG).is_file(), results, problem)
+    return Holding(folder.name, place, folder, size, _is_finished(folder), results, problem)
 
 
 def find(name: str) -> Holding:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub.atomic import expanded, replace_file, scratch
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.folders import check_target, put
@@ -250,7 +249,7 @@ def _readme(repository: str, head: str | None, there: Mapping[str, str]) -> byte
 
     if CARD not in there:
         return None
-    with tempfile.TemporaryDirectory() as cache:
+    with scratch() as cache:
         return Path(hf_hub_download(repository, CARD, revision=head, cache_dir=cache)).read_bytes()
 
 
@@ -293,7 +292,7 @@ def _compare(published: Repository, folder: Path, staged: Mapping[str, Path | by
 
     from ssl_hub.hub.answers import patiently
 
-    with tempfile.TemporaryDirectory() as cache:
+    with scratch() as cache:
         names = list(staged)
         fetch = partial(
             snapshot_download, published.id, revision=published.revision, cache_dir=cache, allow_patterns=names

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.glance import problem_of
+from ssl_hub.hub.glance import in_hub_cache, link_in, problem_of
 from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
-from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, check_whole, release_files
+from ssl_hub.model.files import CONFIG, HASHES, METHOD, RECIPE, TO_LOAD, check_whole
 from ssl_hub.registry import suggest
 from ssl_hub.zoo import RECIPES
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 NAME = r"[\w-][\w.-]*"
 BUNDLED = Path(__file__).parents[1] / "bundled"
 UNFINISHED = f"a run that is not finished: it has no {CONFIG} yet"
+CLOSED = "cannot be looked at"
 LOST = f"a release whose {CONFIG}, which {HASHES} lists, is missing or no file"
 
 
@@ -139,7 +140,7 @@ def local(name: str | Path) -> Path:
 
 def owned(folder: Path) -> bool:
     """Whether results may be added to this release: not where it is part of the package or of the Hub's cache."""
-    return not _in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
+    return not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
 
 
 def _text(name: str | Path) -> str:
@@ -178,7 +179,7 @@ def _place(kind: Literal["folder", "store", "bundled"], folder: Path) -> Place:
         else:
             state = "no release folder" if kind == "folder" else "not there"
     except OSError as error:  # too long a name, or a place that may not be looked at
-        state = f"cannot be looked at ({error.strerror})"
+        state = f"{CLOSED} ({error.strerror})"
     return Place(kind, str(folder), False, state)
 
 
@@ -223,6 +224,8 @@ def ways_on(text: str) -> list[str]:
     if _has(Path("runs") / text, CONFIG):
         ways.append(f"a run of that name is in runs/: load 'runs/{text}'")
     for place in places(text):
+        if place.state.startswith(CLOSED):
+            ways.append(f"{place.location} {place.state}")
         if place.state == LOST:
             ways.append(f"the {place.kind} has {LOST}: restore it, or fetch it again")
         if place.state == UNFINISHED:
@@ -240,7 +243,7 @@ def _no_release_at(path: str) -> UsageError:
     """What is at a path instead of a release, and one way on."""
     folder = expanded(path)
     state = _place("folder", folder).state
-    if state.startswith("cannot"):
+    if state.startswith(CLOSED):
         return UsageError(f"{path[:80]!r} {state}; is the path right?")
     if state == LOST:
         return UsageError(f"{path!r} is {LOST}; restore it, or fetch it again")
@@ -259,16 +262,10 @@ def _no_release_at(path: str) -> UsageError:
 
 
 def _without_links(folder: Path) -> Path:
-    """The folder, or UsageError where a file of the release is a link to somewhere else, which may be anything."""
-    if not _in_hub_cache(folder):
-        for name in (HEADS_FOLDER, HASHES, *release_files(folder)):
-            if (folder / name).is_symlink():
-                raise UsageError(f"{folder / name} is a symbolic link; a release holds its own files: copy it there")
+    """The folder, or UsageError where a file of the release is a link."""
+    if link := link_in(folder):
+        raise UsageError(link)
     return folder
-
-
-def _in_hub_cache(folder: Path) -> bool:
-    return folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
 
 
 def load(

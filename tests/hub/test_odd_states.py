@@ -85,6 +85,60 @@ def test_a_folder_that_may_not_be_looked_at_is_said(monkeypatch):
         store.load("./mine")
 
 
+def closed(monkeypatch, folder: Path) -> None:
+    """What is in the folder may not be looked at nor read, as it would be to another user."""
+    for name in ("is_file", "exists", "open", "read_bytes"):
+        usual = getattr(Path, name)
+
+        def refused(self, *arguments, usual=usual, **options):
+            if folder in self.parents:
+                raise PermissionError(13, "Permission denied", str(self))
+            return usual(self, *arguments, **options)
+
+        monkeypatch.setattr(Path, name, refused)
+
+
+def test_one_folder_of_the_store_that_may_not_be_looked_at_hides_no_other(run, monkeypatch):
+    for name in ("hidden", "mine"):
+        shutil.copytree(run, store.home() / name)
+    closed(monkeypatch, store.home() / "hidden")
+    problems = {holding.name: holding.problem for holding in list_releases()}
+    assert "Permission denied" in problems["hidden"] and problems["mine"] == "" and main(["list"]) == 0
+    with pytest.raises(UsageError, match=r"no release .*hidden cannot be looked at \(Permission denied\)"):
+        store.load("hidden")
+
+
+def test_a_file_that_may_not_be_read_and_no_place_for_temporary_ones_are_one_line(hub, run, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.TemporaryDirectory", lambda: (_ for _ in ()).throw(PermissionError(13, "Denied")))
+        with pytest.raises(UsageError, match=r"cannot make a temporary folder \(Denied\); set TMPDIR"):
+            push(run, NAME)
+    usual = Path.open
+
+    def denied(self, *arguments, **options):
+        return usual(self if self.name != MODEL else Path("/dev/null/x"), *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", denied)
+    for action in (store.load, verify):
+        with pytest.raises(UsageError, match=r"cannot read .*model\.safetensors: Not a directory"):
+            action(run)
+
+
+@pytest.mark.parametrize("name", [MODEL, HASHES, "results.json", "heads/digits.json"])
+def test_where_and_load_agree_on_links(run, tmp_path, name):
+    (run / name).rename(tmp_path / "elsewhere")
+    (run / name).symlink_to(tmp_path / "elsewhere")
+    assert store.where(run)[0].damaged and "is a symbolic link" in store.where(run)[0].state
+    with pytest.raises(UsageError, match="is a symbolic link"):
+        store.load(run)
+
+
+def test_json_that_would_take_far_more_memory_than_bytes_is_refused(run):
+    (run / CONFIG).write_bytes(b"[" + b"{}," * 600_000 + b"{}]")
+    with pytest.raises(UsageError, match=r"config\.json has 600002 lists and objects, expected at most 500000"):
+        store.load(run, check_hashes=False)
+
+
 def test_where_says_all_that_the_error_leaves_out(capsys):
     assert main(["where", "byol-digits"]) == 2
     said = capsys.readouterr().err

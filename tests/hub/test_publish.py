@@ -180,8 +180,10 @@ def test_pictures_come_along_where_the_run_logged_what_they_need(hub, run):
 
 
 def damaged(run, damage):
-    if damage == "unfinished":
+    if damage in ("unfinished", "lost"):
         (run / CONFIG).unlink()
+        if damage == "unfinished":
+            (run / HASHES).unlink()
     elif damage == "nan":
         tensors = read_tensors(run / METHOD)
         tensors["predictor.weight"][0, 0] = float("nan")
@@ -205,6 +207,7 @@ def damaged(run, damage):
     ("damage", "message"),
     [
         ("unfinished", r"a run that is not finished: it has no config\.json yet"),
+        ("lost", r"a release whose config\.json, which hashes\.json lists, is missing"),
         ("nan", r"method\.safetensors: 1 tensors hold NaN or infinity \(predictor\.weight\)"),
         ("bit", r"model\.safetensors is not the file that hashes\.json lists"),
         ("nan result", "top1 of linear-cached on digits/test is nan, expected a finite number"),

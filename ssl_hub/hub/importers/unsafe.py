@@ -24,8 +24,10 @@ TOOLS = {
         "`python extra_scripts/convert_vissl_to_torchvision.py --model_url_or_file FILE` of VISSL",
     ),
 }
-KEYS = ("state_dict", "model_state_dict", "model", "net", "network", "teacher", "student", "online", "target")
-KEYS += ("state_dict_ema", "model_ema", "ema")
+KEYS = {
+    "state_dict", "model_state_dict", "model", "net", "network", "teacher", "student", "online", "target",
+    "state_dict_ema", "model_ema", "ema",
+}  # fmt: skip
 MOST = 1_000_000  # instructions that are followed
 
 

@@ -155,8 +155,12 @@ def importers() -> str:
     from ssl_hub.hub.importers.sources import SOURCES
 
     sources = [SOURCES[name] for name in SOURCES.names()]
-    rows = [(f"`{s.name}`", (inspect.getdoc(s.split) or "").partition("\n")[0], s.licence) for s in sources]
-    return _table(("source", "what it is", "licence of the weights or, where none are published, of the code"), rows)
+    rows = [(f"`{s.name}`", _first_sentence(s.split), s.licence, s.code or "") for s in sources]
+    return _table(("source", "what it is", "licence of the weights", "of the code"), rows)
+
+
+def _first_sentence(documented: object) -> str:
+    return " ".join((inspect.getdoc(documented) or "").split()).partition(". ")[0].rstrip(".").replace("``", "`") + "."
 
 
 def protocols() -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ssl_hub.errors import UsageError
@@ -18,6 +20,17 @@ def expanded(path: str | Path) -> Path:
         raise UsageError(
             f"no user {user} for {str(path)!r}; write the folder out, or ./~{user} for one of that name"
         ) from None
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for files that nobody keeps. Raises UsageError where none can be made."""
+    try:
+        made = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise UsageError(f"cannot make a temporary folder ({error.strerror or error}); set TMPDIR to a place") from None
+    with made as folder:
+        yield Path(folder)
 
 
 def is_leftover(path: Path) -> bool:

@@ -106,3 +106,10 @@ def test_files_stay_readable():
 def test_launchers_use_public_names_only():
     for path in (ROOT.parent / "recipes").glob("*.py"):
         assert all(n.startswith("ssl_hub.cli.") or not n.startswith("ssl_hub") for n in imports(path)), path
+
+
+def test_tests_of_different_folders_can_be_collected_together():
+    for path in (ROOT.parent / "tests").rglob("*.py"):
+        assert "from conf" + "test import" not in path.read_text(), (
+            f"{path}: several folders have a module of that name"
+        )

@@ -34,7 +34,7 @@ def register(commands: Subparsers) -> None:
     remove.set_defaults(run=_remove)
 
     push = commands.add_parser("push", help="publish a run to the Hub, in one commit")
-    push.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
+    push.add_argument("run_folder", metavar="RUN", help="run folder, its name in the store, or hf-hub:OWNER/NAME")
     push.add_argument("repository", metavar="OWNER/NAME", help="created where it does not exist; or ./FOLDER")
     push.add_argument("--private", action="store_true", help="create the repository private")
     push.add_argument("--revision", help="a branch other than main")
@@ -51,7 +51,7 @@ def register(commands: Subparsers) -> None:
 
 
 def _where(arguments: Namespace) -> None:
-    from ssl_hub.hub.store import where
+    from ssl_hub.hub.store import ways_on, where
 
     used = False
     found = where(arguments.name)
@@ -61,7 +61,7 @@ def _where(arguments: Namespace) -> None:
         used = used or place.found
         print(f"{mark} {place.kind:8} {place.location}  {state}")
     if not used:
-        raise UsageError(f"{arguments.name!r} is in none of these places")
+        raise UsageError(f"{arguments.name!r} is in none of these places; {'; '.join(ways_on(arguments.name))}")
     if (first := next(place for place in found if place.found)).damaged:
         raise UsageError(f"what would be used, {first.location}, is damaged")
 

@@ -90,7 +90,7 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
         )
     token = get_token()
     where = constants.ENDPOINT
-    if isinstance(cause, (OfflineModeIsEnabled, IncompleteSnapshotError)):
+    if isinstance(cause, (OfflineModeIsEnabled, IncompleteSnapshotError)) or constants.HF_HUB_OFFLINE:
         return UsageError(
             f"{start}the Hub may not be asked (HF_HUB_OFFLINE is set), and the local cache {constants.HF_HUB_CACHE}"
             " does not have all of it; unset it, or use what is here (`ssl-hub list`)"
@@ -106,13 +106,13 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
         )
         return UsageError(f"{start}there is none of that name at {where}, or it is private and {access}")
     if isinstance(cause, HfHubHTTPError):
-        return UsageError(start + _of_status(cause, token))
+        return UsageError(start + _of_status(cause, token, writing=doing.startswith("publish")))
     if isinstance(cause, HTTPError):
         return Unreachable(f"{start}the connection to {where} fails ({_hidden(str(cause), token)}); try again later")
     return UsageError(f"{start}{_hidden(str(cause), token)}")
 
 
-def _of_status(error: HfHubHTTPError, token: str | None) -> str:
+def _of_status(error: HfHubHTTPError, token: str | None, *, writing: bool) -> str:
     status = error.response.status_code
     said = _hidden(error.server_message or "", token)
     quoted = f" ({said})" if said else ""
@@ -123,11 +123,12 @@ def _of_status(error: HfHubHTTPError, token: str | None) -> str:
             else f"you are not logged in{quoted}; `hf auth login`, or set HF_TOKEN"
         )
     if status == 403:
-        return f"the token may not do that{quoted}; is the owner's name right, and has the token the role 'write'?"
+        role = "is the owner's name right, and has the token the role 'write'?"
+        return f"the token may not do that{quoted}; {role if writing else 'has its user access?'}"
     if status == 404:
         return f"there is no such thing{quoted}"
     if status in PASSING:
-        return f"the Hub answers {status}{quoted}; nothing more was changed, try again later"
+        return f"the Hub answers {status}{quoted}; {'nothing more was changed, ' * writing}try again later"
     return f"the Hub answers {status}{quoted}"
 
 

@@ -20,7 +20,7 @@ from ssl_hub.hub import card_sections as sections
 from ssl_hub.hub.card_lineage import Story
 from ssl_hub.hub.card_results import results, rounded
 from ssl_hub.hub.card_sections import Subject
-from ssl_hub.hub.markdown import code, plain_text, slug
+from ssl_hub.hub.markdown import plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
 from ssl_hub.model.backbones import is_small
 from ssl_hub.model.files import CONFIG, HEADS_FOLDER
@@ -110,7 +110,6 @@ def write_cards(out: str | Path) -> list[Path]:
 
 def _render(subject: Subject) -> str:
     small = is_small(subject.architecture)
-    heads = ", ".join(f"`{code(name)}`" for name in subject.heads)
     text = string.Template(TEMPLATE.read_text()).substitute(
         metadata=sections.metadata(subject),
         name=plain_text(subject.name),
@@ -129,7 +128,7 @@ def _render(subject: Subject) -> str:
         timm_imports="import ssl_hub  # registers the small-image ResNets\nimport timm" if small else "import timm",
         transformers_imports=("import ssl_hub  # registers the small-image ResNets\n" if small else "")
         + "from transformers import AutoImageProcessor, AutoModel",
-        heads=f"Probe heads, loaded by `ssl_hub.load(..., head=NAME)`: {heads}." if heads else "",
+        heads=sections.heads(subject),
         citation=sections.citation(subject),
     )
     text = re.sub(r"\n{3,}", "\n\n", text)

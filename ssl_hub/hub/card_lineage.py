@@ -55,8 +55,10 @@ class Story:
 
     @property
     def saw_labels(self) -> bool:
-        """Whether labels are known to have been used."""
-        return bool(self.of("finetuned")) or any(link.get("classifier") for link in self.of("imported"))
+        """Whether labels were used, or may have been as far as the files tell."""
+        return bool(self.of("finetuned")) or any(
+            link.get("classifier") or link.get("top_layer") for link in self.of("imported")
+        )
 
     @property
     def has_unknown_past(self) -> bool:
@@ -84,9 +86,21 @@ class Story:
         """One numbered paragraph a step, and the command of each that has one."""
         if not self.chain:
             return "How these weights came to be is not recorded."
-        told = [" ".join(TOLD.get(str(link.get("step")), _unknown)(link)) for link in self.chain]
-        told = [text.replace(" \n\n```", "\n\n```") for text in told]
+        before: Link = {}
+        told = []
+        for link in self.chain:
+            parts = TOLD.get(str(link.get("step")), _unknown)(link)
+            told.append(" ".join(_with_elsewhere(parts, before)).replace(" \n\n```", "\n\n```"))
+            before = link
         return "\n\n".join(f"{number}. {text}" for number, text in enumerate(told, start=1))
+
+
+def _with_elsewhere(parts: list[str], start: Link) -> list[str]:
+    """What is told of a training, and of a name in its command that only the machine has where it was run."""
+    name = str(start.get("name") or "")
+    if start.get("kind") not in ("run", "release", "file") or not name or not parts[-1].startswith("\n\n```"):
+        return parts
+    return [*parts[:-1], f"In its command, `{code(name)}` are the weights that it started from.", parts[-1]]
 
 
 def recipe_of(link: Link) -> Recipe | None:
@@ -95,6 +109,11 @@ def recipe_of(link: Link) -> Recipe | None:
         return from_dict(link["recipe"])
     except (UsageError, KeyError):
         return None
+
+
+def source_name(source: str) -> str:
+    """What to call the source of an import."""
+    return "plain weights, which name no project" if source == "plain" else plain_text(source)
 
 
 def _at(value: Any, *keys: str) -> Any:
@@ -106,15 +125,20 @@ def _at(value: Any, *keys: str) -> Any:
 def _imported(link: Link) -> list[str]:
     known = link.get("method")
     parts = [
-        _if(link.get("source"), "Imported from {}, not trained with ssl_hub."),
+        _if(link.get("source"), "Imported from {}, not trained with ssl_hub.", source_name),
         _if(link.get("branch"), "The {} branch of the checkpoint."),
         _if(link.get("file"), "File `{}`.", code),
         _if(link.get("sha256"), "Its sha256 is `{}`.", code),
         _if(link.get("licence"), "Licence: {}."),
+        _if(link.get("code_licence"), "The project's code is under {}, which says nothing of weights trained with it."),
         f"Its method is {plain_text(str(known))}; the rest of its training is not known to ssl_hub."
         if known
         else "How it was trained is not known to ssl_hub.",
         _if(link.get("classifier"), "It came with a classifier of {}, and so was trained with labels."),
+        _if(
+            link.get("top_layer"),
+            "On top of it the file has a linear layer, {}, which is left out: if it is a classifier, labels were used.",
+        ),
     ]
     if assumed := link.get("assumed"):
         what = " and ".join(plain_text(str(item)) for item in assumed)
@@ -132,7 +156,7 @@ def _started(link: Link) -> list[str]:
         + ".",
         _if(link.get("licence"), "Licence: {}."),
         _if(link.get("sha256"), "Their sha256 is `{}`.", code),
-        _if(link.get("normalised_by"), "Images are normalised as the {} says."),
+        _if(link.get("normalised_by"), "How images are normalised is stated by the {}."),
     ]
     return [part for part in parts if part]
 

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCardData
 from ssl_hub.codec import flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.hub.card_command import command
-from ssl_hub.hub.card_lineage import Story
+from ssl_hub.hub.card_lineage import Story, source_name
 from ssl_hub.hub.card_results import indexed
 from ssl_hub.hub.citations import citations
 from ssl_hub.hub.markdown import code, plain_text, public_name, slug, table
@@ -94,7 +94,7 @@ def sentence(subject: Subject) -> str:
         data = f" of {plain_text(story.data[-1])}" if story.data else ""
         what = f"A classifier, fine-tuned with labels{data}. "
     elif story.last == "imported" and (source := story.chain[-1].get("source")):
-        what = f"Imported from {plain_text(str(source))}, not trained with ssl_hub. "
+        what = f"Imported from {source_name(str(source))}, not trained with ssl_hub. "
     return (
         f"{what}A `{code(subject.architecture)}` backbone for images of {subject.image_size} pixels, in timm's names."
     )
@@ -147,6 +147,7 @@ def licence(subject: Subject) -> str:
     parts += [f"Labelled data: {_with_terms(str(link['data']))}." for link in story.of("finetuned") if link.get("data")]
     if story.of("imported"):
         parts.append("What the imported weights were trained on is not known to ssl_hub; see their source.")
+    parts = [*dict.fromkeys(parts)]
     if not subject.trained:
         return " ".join(parts)
     if subject.licence.lower() == UNKNOWN:
@@ -177,11 +178,22 @@ def limits(subject: Subject) -> str:
     elif story.last == "finetuned":
         start = f"Trained with labels at {size} pixels, and a classifier of those alone"
     else:
-        start = f"Evaluated at {size} pixels, whatever it was trained at"
+        start = f"Images come in at {size} pixels, whatever it was trained at"
     return (
         f"{start}: features of images unlike its data, or of another size, were not measured. Only what stands under"
         " Results was. Biases of the data are in the features."
     )
+
+
+def heads(subject: Subject) -> str:
+    """The classifiers that come with it, and what they know."""
+    if not subject.heads:
+        return ""
+    names = ", ".join(f"`{code(name)}`" for name in subject.heads)
+    whole = " The weights that timm and transformers load have one of them on top." if subject.classifies else ""
+    tuned = subject.story.last == "finetuned"
+    fitted = "" if tuned else ", linear classifiers of labelled data on its frozen features"
+    return f"Heads{fitted}, loaded by `ssl_hub.load(..., head=NAME)`: {names}.{whole}"
 
 
 def citation(subject: Subject) -> str:

@@ -14,12 +14,15 @@ from ssl_hub.model.files import CONFIG
 
 def check_target(target: Path, run: Path) -> None:
     """Raise UsageError for the run's own folder, and for one of something else; finish what a killed push had begun."""
-    if target.resolve() == run.resolve():
-        raise UsageError(f"{target} is the run itself; choose another folder")
-    if not target.exists() and _replaced(target).exists():  # it was killed between two renames
-        _replaced(target).rename(target)
-    if target.exists() and not (target / CONFIG).is_file() and (not target.is_dir() or any(target.iterdir())):
-        raise UsageError(f"{target} holds something that is no release; choose another folder")
+    if target.resolve().is_relative_to(run.resolve()):
+        raise UsageError(f"{target} is the run itself, or in it; choose another folder")
+    try:
+        if not target.exists() and _replaced(target).exists():  # it was killed between two renames
+            _replaced(target).rename(target)
+        if target.exists() and not (target / CONFIG).is_file() and (not target.is_dir() or any(target.iterdir())):
+            raise UsageError(f"{target} holds something that is no release; choose another folder")
+    except OSError as error:
+        raise UsageError(f"cannot use {target} ({error.strerror}); choose another folder") from None
 
 
 def put(target: Path, staged: Mapping[str, Path | bytes], *, ours: Sequence[str]) -> None:
@@ -29,7 +32,7 @@ def put(target: Path, staged: Mapping[str, Path | bytes], *, ours: Sequence[str]
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
         if target.exists():
-            shutil.copytree(target, aside, dirs_exist_ok=True)
+            shutil.copytree(target, aside, symlinks=True, dirs_exist_ok=True)
         for path in [path for path in aside.rglob("*") if path.is_file()]:
             if any(fnmatchcase(path.relative_to(aside).as_posix(), name) for name in ours):
                 path.unlink()

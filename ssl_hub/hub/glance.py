@@ -6,7 +6,20 @@ import warnings
 from pathlib import Path
 
 from ssl_hub.errors import UsageError
-from ssl_hub.model.files import CONFIG, MODEL, read_hashes, release_files
+from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, MODEL, read_hashes, release_files
+
+
+def in_hub_cache(folder: Path) -> bool:
+    """Whether this is a folder of the Hub's cache, whose files are links to their content."""
+    return folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
+
+
+def link_in(folder: Path) -> str:
+    """One line that names a file of the release that is a link to somewhere else, which may be anything; or nothing."""
+    for name in () if in_hub_cache(folder) else (HEADS_FOLDER, HASHES, *release_files(folder)):
+        if (folder / name).is_symlink():
+            return f"{folder / name} is a symbolic link; a release holds its own files: copy it there"
+    return ""
 
 
 def problem_of(folder: Path) -> str:
@@ -19,6 +32,8 @@ def problem_of(folder: Path) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of newer versions, which is no damage
             if (folder / CONFIG).exists():
+                if link := link_in(folder):
+                    return link
                 read_config(folder)
                 noted = read_hashes(folder) or {}
                 there = release_files(folder)

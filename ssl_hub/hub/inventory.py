@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Literal
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.glance import problem_of
-from ssl_hub.hub.store import BUNDLED, NAME, home
+from ssl_hub.hub.store import BUNDLED, home
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, read_results
 from ssl_hub.registry import suggest
@@ -42,22 +41,32 @@ def list_releases() -> list[Holding]:
 
 
 def _is_ours(folder: Path) -> bool:
-    return (folder / CONFIG).is_file() or (folder / RECIPE).is_file()
+    try:
+        return (folder / CONFIG).is_file() or (folder / RECIPE).is_file()
+    except OSError:  # it may be one, and is listed with this problem
+        return True
+
+
+def _is_finished(folder: Path) -> bool:
+    try:
+        return (folder / CONFIG).is_file()
+    except OSError:
+        return False
 
 
 def _holding(place: Literal["store", "bundled"], folder: Path) -> Holding:
     results, size, problem = [], 0, problem_of(folder)  # one damaged release hides no other
     with suppress(OSError):
         size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
-    with suppress(UsageError):
+    with suppress(UsageError, OSError):
         results = read_results(folder)
-    return Holding(folder.name, place, folder, size, (folder / CONFIG).is_file(), results, problem)
+    return Holding(folder.name, place, folder, size, _is_finished(folder), results, problem)
 
 
 def find(name: str) -> Holding:
     """What the store holds under a name. Raises UsageError for what it does not hold, bundled releases included."""
     folder = home() / name
-    if not re.fullmatch(NAME, name):
+    if not name or "/" in name or name.startswith((".", "~")):
         raise UsageError(f"{name!r} is no name in the store {home()}; remove other folders yourself")
     if not _is_ours(folder):
         if _is_ours(BUNDLED / name):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ssl_hub.atomic import scratch
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.theory.figures import render
@@ -23,10 +23,10 @@ def pictures(folder: Path, name: str) -> dict[str, bytes]:
     """
     records = read_metrics(folder)
     drawn = {}
-    with tempfile.TemporaryDirectory() as aside:
+    with scratch() as aside:
         for file, draw in ((TRAINING, _draw_training), (SPECTRUM, draw_run)):
             try:
-                drawn[file] = draw(records, Path(aside) / file, name=name).read_bytes()
+                drawn[file] = draw(records, aside / file, name=name).read_bytes()
             except UsageError:
                 continue  # not logged: a release has no log, wide projections no spectrum
     return drawn

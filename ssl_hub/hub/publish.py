@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub.atomic import expanded, replace_file, scratch
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.folders import check_target, put
 from ssl_hub.hub.markdown import slug
 from ssl_hub.hub.pictures import SPECTRUM, TRAINING, pictures
-from ssl_hub.hub.readme import merged
+from ssl_hub.hub.readme import is_ours, merged
 from ssl_hub.hub.remote import ID, PREFIX, Repository
-from ssl_hub.hub.store import local, owned
-from ssl_hub.hub.verify import check
+from ssl_hub.hub.store import local, owned, resolve
+from ssl_hub.hub.verify import EVERY, check
 from ssl_hub.model.files import (
     CONFIG,
     HASHES,
@@ -37,6 +37,8 @@ from ssl_hub.model.files import (
     release_files,
     sha256,
 )
+from ssl_hub.model.lineage import published
+from ssl_hub.model.reading import read_json
 from ssl_hub.model.release import read_config, read_tensors
 from ssl_hub.processes import speaks
 
@@ -81,7 +83,7 @@ def push(
     holds the whole release or what it held before. On several processes the main one publishes alone.
 
     Args:
-        run: a folder, or a name in the store.
+        run: a folder, a name in the store, or ``hf-hub:OWNER/NAME@REVISION``.
         repository: ``owner/name``, created where it does not exist; or the path of a folder, which begins with ``.``,
             ``/`` or ``~``.
         private: create it so. Raises for a repository that is public already.
@@ -97,44 +99,57 @@ def push(
     if isinstance(repository, str) and repository.startswith((".", "/", "~")):
         if private or revision is not None:
             raise UsageError(f"{repository} is a folder, which has no revisions and nobody to be private from")
-        return _to_folder(local(run), expanded(repository), dry_run, allow_collapsed, licence)
+        return _to_folder(_source(run), _folder(repository), dry_run, allow_collapsed, licence)
     if not isinstance(repository, str) or not re.fullmatch(ID, repository.removeprefix(PREFIX)):
         raise UsageError(f"got {repository!r}, expected OWNER/NAME: your name on the Hub, and that of the repository")
     if revision == "":
         raise UsageError("revision is '', expected the name of a branch; leave it out for main")
     target = Repository(repository.removeprefix(PREFIX), revision)
-    folder = local(run)
+    folder = _source(run)
     staged = stage(folder, target, allow_collapsed=allow_collapsed, licence=licence)
     plan = Publication(target, {name: _size(content) for name, content in staged.items()}, _text(staged[CARD]))
     if dry_run or not speaks():
         return plan
-    _note_licence(folder, staged, licence)
+    _note_licence(folder, staged)
     commit, new, sent = _commit(target, staged, private=private)
     _compare(Repository(target.id, commit), folder, sent)
     return Publication(target, plan.files, plan.card, commit, new)
 
 
+def _folder(path: str) -> Path:
+    try:
+        return expanded(path).resolve()
+    except ValueError as error:  # an empty byte
+        raise UsageError(f"got {path!r} ({error}), expected the path of a folder") from None
+
+
+def _source(run: str | Path) -> Path:
+    """The folder of what is to be published; of a release of the Hub, all of it in the cache."""
+    return resolve(run, EVERY) if str(run).startswith(PREFIX) else local(run)
+
+
 def _to_folder(folder: Path, target: Path, dry_run: bool, allow_collapsed: bool, licence: str | None) -> Publication:
     """The same release in a folder: all of it, or what was there before."""
     check_target(target, folder)
-    named = Repository(f"OWNER/{slug(target.resolve().name)}")
+    named = Repository(f"OWNER/{slug(target.name)}")
     staged = stage(folder, named, allow_collapsed=allow_collapsed, licence=licence)
-    text = merged(_text(staged[CARD]), (target / CARD).read_text() if (target / CARD).is_file() else None)
-    staged[CARD] = text.encode()
-    plan = Publication(Repository(str(target)), {name: _size(content) for name, content in staged.items()}, text)
+    there = (target / CARD).read_bytes() if (target / CARD).is_file() else None
+    staged[CARD] = _with_owners_words(staged[CARD], there, str(target))
+    sizes = {name: _size(content) for name, content in staged.items()}
+    plan = Publication(Repository(str(target)), sizes, _text(staged[CARD]))
     if dry_run or not speaks():
         return plan
-    _note_licence(folder, staged, licence)
+    _note_licence(folder, staged)
     new = not all(_same(target / name, content) for name, content in staged.items())
     if new:
         put(target, staged, ours=OURS)
-    return replace(plan, commit=str(target.resolve()), new=new)
+    return replace(plan, commit=str(target), new=new)
 
 
-def _note_licence(folder: Path, staged: Mapping[str, Path | bytes], licence: str | None) -> None:
+def _note_licence(folder: Path, staged: Mapping[str, Path | bytes]) -> None:
     """Have the release itself say the licence that was stated, so that the next push says it too."""
     content = staged[CONFIG]
-    if licence is not None and isinstance(content, bytes) and owned(folder):
+    if isinstance(content, bytes) and owned(folder):
         replace_file(folder / CONFIG, content)
         record(folder, CONFIG)
 
@@ -153,14 +168,16 @@ def stage(
     hashes = hashes_of(folder, names)
     stated: dict[str, bytes] = {}
     if licence is not None:
-        if not licence.strip() or not licence.isprintable():
-            raise UsageError(f"licence is {licence!r}, expected its name, such as cc-by-4.0")
+        if not isinstance(licence, str) or not licence.strip() or not licence.isprintable() or len(licence) > 200:
+            raise UsageError(f"licence is {str(licence)[:60]!r}, expected its name, such as cc-by-4.0")
         config = json.loads((folder / CONFIG).read_bytes())
         config.setdefault("ssl_hub", {})["licence"] = licence.strip()
         stated[CONFIG] = (json.dumps(config, indent=2) + "\n").encode()
-        hashes[CONFIG] = hashlib.sha256(stated[CONFIG]).hexdigest()
     drawn = pictures(folder, target.id.split("/")[1])
     card = release_card(folder, target.id, pictures=list(drawn), licence=licence)
+    if RECIPE in names and (public := published(recipe := read_json(folder / RECIPE))) != recipe:
+        stated[RECIPE] = (json.dumps(public, indent=2) + "\n").encode()
+    hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in stated.items()}
     files: dict[str, Path | bytes] = {name: folder / name for name in names}
     return {**files, **stated, HASHES: as_json(hashes), CARD: card.encode(), **drawn}
 
@@ -190,7 +207,7 @@ def _commit(
         found.append(head)
         there = _there(api, target.id, head)
         sent.clear()
-        sent.update({**staged, CARD: merged(_text(staged[CARD]), _readme(target.id, head, there)).encode()})
+        sent.update({**staged, CARD: _with_owners_words(staged[CARD], _readme(target.id, head, there), name)})
         wanted = {path: _identity(content) for path, content in sent.items()}
         gone = [path for path in there if path not in wanted and any(fnmatchcase(path, ours) for ours in OURS)]
         changed = [path for path, identities in wanted.items() if there.get(path) not in identities]
@@ -215,14 +232,25 @@ def _commit(
     return commit, commit != found[0], sent
 
 
-def _readme(repository: str, head: str | None, there: Mapping[str, str]) -> str | None:
+def _with_owners_words(card: Path | bytes, there: bytes | None, where: str) -> bytes:
+    """The card as it is to be there, where somebody may have written into it."""
+    if there is not None and not is_ours(there):
+        warnings.warn(
+            f"the {CARD} at {where} is none that ssl_hub wrote, so it stays as it is and may not be true of this"
+            " release; delete it there, and push again, to have the card",
+            stacklevel=4,
+        )
+    return merged(_text(card), there)
+
+
+def _readme(repository: str, head: str | None, there: Mapping[str, str]) -> bytes | None:
     """The README of a commit; None where there is none."""
     from huggingface_hub import hf_hub_download
 
     if CARD not in there:
         return None
-    with tempfile.TemporaryDirectory() as cache:
-        return Path(hf_hub_download(repository, CARD, revision=head, cache_dir=cache)).read_text(errors="replace")
+    with scratch() as cache:
+        return Path(hf_hub_download(repository, CARD, revision=head, cache_dir=cache)).read_bytes()
 
 
 def _create(api: HfApi, target: Repository, *, private: bool) -> None:
@@ -264,7 +292,7 @@ def _compare(published: Repository, folder: Path, staged: Mapping[str, Path | by
 
     from ssl_hub.hub.answers import patiently
 
-    with tempfile.TemporaryDirectory() as cache:
+    with scratch() as cache:
         names = list(staged)
         fetch = partial(
             snapshot_download, published.id, revision=published.revision, cache_dir=cache, allow_patterns=names
@@ -296,4 +324,4 @@ def _size(content: Path | bytes) -> int:
 
 
 def _text(content: Path | bytes) -> str:
-    return content.decode() if isinstance(content, bytes) else content.read_text()
+    return (content if isinstance(content, bytes) else content.read_bytes()).decode(errors="replace")

@@ -16,6 +16,7 @@ from ssl_hub.model.files import CONFIG, HASHES, MODEL, PICKLES, changed, readabl
 
 PREFIX = "hf-hub:"
 TAG = "ssl_hub"  # what the card of every release carries
+REVISION = r"(?!.*\.\.)(\w[\w.,/+=%-]*)?"  # what git takes as a name, less what nobody uses
 ID = r"[\w-][\w.-]*/[\w-][\w.-]*"
 
 
@@ -30,7 +31,7 @@ class Repository:
     def parse(cls, text: str) -> Repository:
         """``owner/name`` or ``owner/name@revision``, with or without ``hf-hub:`` before it."""
         name, at, revision = text.removeprefix(PREFIX).partition("@")
-        if not re.fullmatch(ID, name) or bool(at) != bool(revision):
+        if not re.fullmatch(ID, name) or bool(at) != bool(revision) or not re.fullmatch(REVISION, revision):
             raise UsageError(f"got {text!r}, expected {PREFIX}OWNER/NAME or {PREFIX}OWNER/NAME@REVISION")
         return cls(name, revision or None)
 
@@ -46,6 +47,7 @@ def look(repository: Repository, files: Sequence[str]) -> str:
     from ssl_hub.hub.answers import HTTPError, explained, patiently
 
     name, revision, cached = repository.id, repository.revision, None
+    files = [*files, HASHES]
     with suppress(LocalEntryNotFoundError):
         cached = Path(snapshot_download(name, revision=revision, allow_patterns=[*files], local_files_only=True)).name
     if constants.HF_HUB_OFFLINE and cached is not None:
@@ -98,16 +100,22 @@ def fetch(repository: Repository, files: Sequence[str], *, check_hashes: bool = 
     if not check_hashes:
         return folder
     if damaged := _damaged(folder, files):
+        listed = ", ".join(damaged)
         for file in {*damaged, HASHES}:
             again = partial(hf_hub_download, repository.id, file, revision=folder.name, force_download=True)
-            patiently(again, name, f"fetch {file} again from")
-    if damaged and (damaged := _damaged(folder, files)):
-        for file in {*damaged, HASHES}:
-            evict(folder / file)
-        raise UsageError(
-            f"{name}: {', '.join(damaged)} came twice not as {HASHES} says it was published; removed from the cache,"
-            " try again later or ask its owner"
-        )
+            try:
+                patiently(again, name, f"fetch {file} again from")
+            except UsageError as error:
+                raise UsageError(
+                    f"{name}: {listed} in the cache is not as {HASHES} says it was published, and {error}"
+                ) from None
+        if _damaged(folder, files):
+            for file in {*damaged, HASHES}:
+                evict(folder / file)
+            raise UsageError(
+                f"{name}: {listed} came twice not as {HASHES} says it was published; removed from the cache, try again"
+                " later or ask its owner"
+            )
     return folder
 
 

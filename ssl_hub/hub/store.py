@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 
 from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.glance import problem_of
+from ssl_hub.hub.glance import in_hub_cache, link_in, problem_of
 from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
-from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, METHOD, RECIPE, TO_LOAD, check_whole, release_files
+from ssl_hub.model.files import CONFIG, HASHES, METHOD, RECIPE, TO_LOAD, check_whole
 from ssl_hub.registry import suggest
 from ssl_hub.zoo import RECIPES
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 NAME = r"[\w-][\w.-]*"
 BUNDLED = Path(__file__).parents[1] / "bundled"
+UNFINISHED = f"a run that is not finished: it has no {CONFIG} yet"
+CLOSED = "cannot be looked at"
+LOST = f"a release whose {CONFIG}, which {HASHES} lists, is missing or no file"
 
 
 def home() -> Path:
@@ -44,7 +47,7 @@ def run_folder(name: str | Path) -> Path:
     """The folder of a run, finished or not: an existing folder, else one of that name in the store."""
     folder = expanded(_text(name))
     for candidate in (folder, home() / str(name)):
-        if (candidate / RECIPE).is_file():
+        if _has(candidate, RECIPE):
             return candidate
     raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}")
 
@@ -114,6 +117,12 @@ def resolve(name: str | Path, files: Sequence[str] = TO_LOAD, *, check_hashes: b
         raise _not_found(text, [*places, Place("hub", str(repository), False, str(error))]) from None
 
 
+def repository_of(name: str | Path) -> Repository | None:
+    """The repository of the Hub that has a name which no place on this machine has; None where that cannot be."""
+    repository = _repository(_text(name))
+    return None if isinstance(repository, str) else repository
+
+
 def local(name: str | Path) -> Path:
     """The folder of a release on this machine: as :func:`resolve`, without the Hub.
 
@@ -125,18 +134,17 @@ def local(name: str | Path) -> Path:
         if place.found:
             return _without_links(Path(place.location))
     if _is_path(text):
-        raise _not_found(text, places)
-    looked = "; ".join(f"{place.location}: {place.state}" for place in places) or "that is one of the Hub's"
-    raise UsageError(f"no finished run or release {text!r} on this machine ({looked})")
+        raise _no_release_at(text)
+    raise UsageError(f"no finished run or release {text!r} on this machine{_way_on(text)}")
 
 
 def owned(folder: Path) -> bool:
     """Whether results may be added to this release: not where it is part of the package or of the Hub's cache."""
-    return not _in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
+    return not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
 
 
 def _text(name: str | Path) -> str:
-    if not isinstance(name, (str, os.PathLike)):
+    if not isinstance(name, (str, os.PathLike)) or not str(name):
         raise UsageError(f"got {name!r}, expected the name of a release or the path of its folder")
     return str(name)
 
@@ -148,11 +156,12 @@ def _local(text: str) -> list[Place]:
     folder = _place("folder", expanded(text))
     if _is_path(text):
         return [folder]
+    places = [folder, _place("store", home() / text), _place("bundled", BUNDLED / text)]
+    if re.fullmatch(NAME, text) or any(place.found for place in places):
+        return places
     if re.fullmatch(f"{NAME}@.+", text):
         return [Place("store", str(home() / text), False, "holds no revisions: not asked")]
-    if not re.fullmatch(NAME, text):
-        raise UsageError(f"no folder {text!r}, and it is no release name: those have letters, digits, '.', '_' and '-'")
-    return [folder, _place("store", home() / text), _place("bundled", BUNDLED / text)]
+    raise UsageError(f"no folder {text!r}, and it is no release name: those have letters, digits, '.', '_' and '-'")
 
 
 def _is_path(text: str) -> bool:
@@ -160,15 +169,25 @@ def _is_path(text: str) -> bool:
 
 
 def _place(kind: Literal["folder", "store", "bundled"], folder: Path) -> Place:
-    if (folder / CONFIG).is_file():
-        return Place(kind, str(folder), True, "a release")
-    if (folder / RECIPE).is_file():
-        state = f"a run that is not finished: it has no {CONFIG} yet"
-    elif folder.is_dir():
-        state = f"has no {CONFIG}: no release"
-    else:
-        state = "no release folder" if kind == "folder" else "not there"
+    try:
+        if (folder / CONFIG).is_file():
+            return Place(kind, str(folder), True, "a release")
+        if (folder / RECIPE).is_file():
+            state = LOST if (folder / HASHES).is_file() else UNFINISHED
+        elif folder.is_dir():
+            state = f"has no {CONFIG}: no release"
+        else:
+            state = "no release folder" if kind == "folder" else "not there"
+    except OSError as error:  # too long a name, or a place that may not be looked at
+        state = f"{CLOSED} ({error.strerror})"
     return Place(kind, str(folder), False, state)
+
+
+def _has(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except OSError:
+        return False
 
 
 def _repository(text: str) -> Repository | str:
@@ -182,33 +201,54 @@ def _repository(text: str) -> Repository | str:
 
 
 def _not_found(text: str, places: Sequence[Place]) -> UsageError:
-    """What to say of a name that is nowhere."""
+    """What to say of a name that is nowhere: what happened, and one way on. ``where`` has the rest."""
     if _is_path(text):
         return _no_release_at(text)
-    looked = "; ".join(f"{place.kind} {place.location}".strip() + f": {place.state}" for place in places)
-    advice = []
-    if (Path("runs") / text / CONFIG).is_file():
-        advice.append(f"a run of that name is in runs/: load 'runs/{text}'")
+    hub = places[-1]
+    if hub.location:
+        return UsageError(f"no release {text!r} is here, and of the Hub: {hub.state}")
+    return UsageError(f"no release {text!r} is here, and the Hub was {hub.state}{_way_on(text)}")
+
+
+def _way_on(text: str) -> str:
+    """The first of :func:`ways_on`, and the command that tells the rest."""
+    way = ways_on(text)[0]
+    return f"; {way}{'' if way.endswith('?') else '.'} More: `ssl-hub where {shlex.quote(text)}`"
+
+
+def ways_on(text: str) -> list[str]:
+    """What may be meant by a name that is nowhere, and how to get it; the likeliest comes first."""
+    ways, here = [], releases()
+    if _is_path(text) or text.startswith(PREFIX):
+        return ["is it right?"]
+    if _has(Path("runs") / text, CONFIG):
+        ways.append(f"a run of that name is in runs/: load 'runs/{text}'")
+    for place in places(text):
+        if place.state.startswith(CLOSED):
+            ways.append(f"{place.location} {place.state}")
+        if place.state == LOST:
+            ways.append(f"the {place.kind} has {LOST}: restore it, or fetch it again")
+        if place.state == UNFINISHED:
+            ways.append(f"the {place.kind} has {UNFINISHED}; `ssl-hub resume {shlex.quote(text)}` goes on with it")
     if text in RECIPES:
-        advice.append(f"train it with `{RECIPES[text].command}`")
-        advice.append(f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`")
-    here = releases()
-    known = "" if text in RECIPES else suggest(text, [*here, *RECIPES.names()])
-    nearest = difflib.get_close_matches(text, here, n=1, cutoff=0.0)
-    if not nearest:
-        advice.append("no release is here yet")
-    elif repr(nearest[0]) not in known:
-        advice.append(f"nearest that is here: {nearest[0]!r}")
-    start = f"no release {text!r} is published or here"
-    said = f"{start}{': ' + '; '.join(advice) if advice else ''}{known}"
-    return UsageError(f"{said}{'' if said.endswith('?') else '.'} Looked in: {looked}")
+        ways.append(f"train it with `{RECIPES[text].command}`")
+        ways.append(f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`")
+    elif (guess := suggest(text, [*here, *RECIPES.names()])).endswith("?"):
+        ways.append(guess.removeprefix("; "))
+    ways.append("`ssl-hub list` shows those that are" if here else "no release is here yet")
+    return ways
 
 
 def _no_release_at(path: str) -> UsageError:
     """What is at a path instead of a release, and one way on."""
     folder = expanded(path)
-    if (folder / RECIPE).is_file():
-        return UsageError(f"{path!r} is a run that is not finished: it has no {CONFIG} yet; go on training it")
+    state = _place("folder", folder).state
+    if state.startswith(CLOSED):
+        return UsageError(f"{path[:80]!r} {state}; is the path right?")
+    if state == LOST:
+        return UsageError(f"{path!r} is {LOST}; restore it, or fetch it again")
+    if state == UNFINISHED:
+        return UsageError(f"{path!r} is {UNFINISHED}; go on training it: `ssl-hub resume {shlex.quote(path)}`")
     if folder.is_dir():
         return UsageError(f"{path!r} has no {CONFIG}, so it is no release; is the path that of another folder?")
     beside = [config.parent.name for config in folder.parent.glob(f"*/{CONFIG}")]
@@ -222,16 +262,10 @@ def _no_release_at(path: str) -> UsageError:
 
 
 def _without_links(folder: Path) -> Path:
-    """The folder, or UsageError where a file of the release is a link to somewhere else, which may be anything."""
-    if not _in_hub_cache(folder):
-        for name in (HEADS_FOLDER, HASHES, *release_files(folder)):
-            if (folder / name).is_symlink():
-                raise UsageError(f"{folder / name} is a symbolic link; a release holds its own files: copy it there")
+    """The folder, or UsageError where a file of the release is a link."""
+    if link := link_in(folder):
+        raise UsageError(link)
     return folder
-
-
-def _in_hub_cache(folder: Path) -> bool:
-    return folder.parent.name == "snapshots" and (folder.parent.parent / "blobs").is_dir()
 
 
 def load(
@@ -273,7 +307,7 @@ def load(
         path = head_path(Path(), head)
         files += [path.as_posix(), path.with_suffix(".json").as_posix()]
     folder = resolve(name_or_path, files, check_hashes=check_hashes)
-    if check_hashes and not _in_hub_cache(folder):  # what came from the Hub was checked when it was found
+    if check_hashes and any(place.found for place in places(name_or_path)):  # what is fetched is checked on arrival
         check_whole(folder, files)
     if head is None:
         if num_classes is not None:

@@ -24,6 +24,8 @@ from ssl_hub.model.reading import read_json, read_metadata
 from ssl_hub.model.release import check_finite, load_backbone, read_config, read_tensors
 from ssl_hub.model.results import read_results
 
+EVERY = (CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, f"{HEADS_FOLDER}/*")
+
 
 @dataclass(frozen=True)
 class Verified:
@@ -41,8 +43,7 @@ def verify(name: str | Path) -> Verified:
     Raises UsageError that names the first file that is missing, changed, damaged, a link, no safetensors file, not
     finite, or of another architecture.
     """
-    every = (CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, f"{HEADS_FOLDER}/*")
-    return check(resolve(name, every))
+    return check(resolve(name, EVERY))
 
 
 def check(folder: Path) -> Verified:

@@ -90,8 +90,11 @@ def pretrained(name: str, *, image_size: int | None = None) -> Pretrained:
     folder = store.resolve(text)
     config = read_config(folder)
     licence = str(config["ssl_hub"].get("licence", UNKNOWN))
-    kind: Kind = "hub" if text.startswith(PREFIX) else "run" if _is_run(folder) else "release"
-    shown = text if kind == "hub" else folder.name
+    fetched = store.repository_of(text) if found is None else None
+    kind: Kind = "hub" if fetched else "run" if _is_run(folder) else "release"
+    shown = (
+        f"{PREFIX}{fetched.id}@{folder.name}" if fetched else folder.name
+    )  # folders of the cache are called by commits
     model = store.load(folder)
     return Pretrained(kind=kind, name=shown, model=model, licence=licence, folder=folder, config=config)
 
@@ -184,11 +187,8 @@ def _of_file(name: str, recipe: Recipe) -> Initial:
         "branch": branch,
         "licence": read.origin.licence,
         "assumed": [what for what, it_is in assumed.items() if it_is],
+        **read.facts,
     }
-    if (method := read.origin.method_of(read.whole)) is not None:
-        link["method"] = method
-    if read.looks_supervised or read.parts.classifier:
-        link["classifier"] = read.origin.labels or "labels that the file does not name"
     origin = {"kind": "file", "name": path.name, "licence": read.origin.licence, LINEAGE: [link]}
     return _initial(model, normalisation, origin)
 

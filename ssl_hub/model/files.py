@@ -28,9 +28,12 @@ def release_files(folder: Path) -> list[str]:
 
 
 def sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Hexadecimal sha256 of a file's bytes. UsageError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
 
 
 def hashes_of(folder: Path, names: Iterable[str]) -> dict[str, str]:

@@ -26,8 +26,10 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) ->
 def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
     """Raise UsageError that names the tensors of a file that hold NaN or infinity."""
     # A sum is finite only if all are; it costs a tenth of looking at each, and can overflow where all are finite.
-    suspects = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.sum().isfinite()]
-    broken = [name for name in suspects if not tensors[name].isfinite().all()]
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    # torch adds up no floats of one byte
+    wide = {name: tensor.float() if tensor.itemsize == 1 else tensor for name, tensor in floats.items()}
+    broken = [name for name, tensor in wide.items() if not (tensor.sum().isfinite() or tensor.isfinite().all())]
     if broken:
         more = ", ..." if len(broken) > 3 else ""
         raise UsageError(

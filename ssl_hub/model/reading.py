@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_BYTES = 32 * 2**20  # of a JSON file, and of the header of a safetensors file
-MOST_NESTED = 64
+MOST_HELD, MOST_NESTED = 500_000, 64  # lists and objects of a JSON file, which take far more memory than bytes there
 
 
 def read_json(path: Path) -> Any:
@@ -30,7 +30,10 @@ def read_json(path: Path) -> Any:
             raise UsageError(f"{path} is {'no file' if path.exists() else 'missing'}")
         if (size := path.stat().st_size) > MOST_BYTES:
             raise UsageError(f"{path} has {size} bytes, expected at most {MOST_BYTES}")
-        value = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        if (held := data.count(b"[") + data.count(b"{")) > MOST_HELD:
+            raise UsageError(f"{path} has {held} lists and objects, expected at most {MOST_HELD}")
+        value = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, UsageError):
             raise
@@ -63,8 +66,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(path)
     except Exception as error:  # what the library raises for a damaged file is of many kinds
         raise UsageError(f"{path} is not a readable safetensors file ({_one_line(error)})") from None
-    if odd := [name for name, tensor in tensors.items() if tensor.is_complex()]:
-        raise UsageError(f"{path}: {odd[0]!r} holds complex numbers, which no backbone has")
+    for name, tensor in tensors.items():
+        if tensor.is_complex() or str(tensor.dtype).startswith("torch.float4"):
+            raise UsageError(f"{path}: {name!r} holds {str(tensor.dtype).removeprefix('torch.')}, as no backbone does")
     return tensors
 
 

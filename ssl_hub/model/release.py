@@ -123,7 +123,8 @@ def save_release(
 ) -> None:
     """Write config.json, model.safetensors (without a classifier) and method.safetensors of a trained model.
 
-    What was trained from other weights, ``initialised_from``, is under their licence; else it states none. How it came
+    What was trained from other weights, ``initialised_from``, is under their licence if that binds it; else it states
+    none. How it came
     to be is in config.json, and in recipe.json where there is one.
     """
     backbone = siamese.encoder.backbone
@@ -132,7 +133,7 @@ def save_release(
     if left_out := getattr(backbone, "left_out", []):
         config["ssl_hub"]["left_out"] = left_out  # of the recipe's options of the backbone: it has no such thing
     if initialised_from is not None:
-        config["ssl_hub"]["licence"] = initialised_from["licence"]
+        config["ssl_hub"]["licence"] = lineage.inherited(str(initialised_from["licence"]))
     facts = read_facts(folder)
     begun = lineage.started(initialised_from, recipe.train.seed)
     note_lineage(folder, config, [*begun, lineage.pretrained(recipe, facts)])

@@ -69,11 +69,11 @@ def config_of(
         "split": train.split,
         "images": len(train),
         "classes": len(train.classes),
-        "command": [lineage.public_name(word) for word in command],
+        "command": lineage.public_words(command),
     }
     origin = None if subject.origin is None else {**subject.origin, "sha256": sha256_of(subject.model.state_dict())}
     before = {key: value for key, value in config.get("ssl_hub", {}).items() if key in KEPT}
-    licence = {} if origin is None else {"licence": origin["licence"]}
+    licence = {} if origin is None else {"licence": lineage.inherited(str(origin["licence"]))}
     config["ssl_hub"] = {
         "collapsed": subject.collapsed,
         **before,

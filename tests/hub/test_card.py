@@ -8,7 +8,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from conftest import make_release
 from huggingface_hub import ModelCard
 
 from ssl_hub.codec import parse_assignments
@@ -18,6 +17,7 @@ from ssl_hub.hub.card_sections import command
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.zoo import RECIPES, get_recipe
+from tests.hub.releases import make_release
 
 CARDS = Path(__file__).parents[2] / "model_cards"
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) ``` \n---\n# owned"

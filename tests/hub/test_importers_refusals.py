@@ -1,5 +1,6 @@
 """Checkpoints that are refused: with counts, names and shapes, and with nothing in them run."""
 
+import argparse
 import os
 import pickle
 import sys
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torchvision.models import resnet18, resnet34, resnet50
 
+import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.importers.checkpoint import read_checkpoint
@@ -206,6 +208,48 @@ def test_a_checkpoint_with_classes_says_what_writes_one_without_and_no_wrong_key
     with pytest.raises(UsageError, match=f"holds a Python object .*{said}") as raised:
         import_checkpoint(file, others.STL10)
     assert "\n" not in str(raised.value)
+
+
+def test_two_networks_beside_a_class_are_saved_with_their_names_and_not_the_first_of_them(file):
+    state = {name: tensor for name, tensor in others.named("backbone.", small_backbone()).items()}
+    args = argparse.Namespace(epochs=3)
+    for keys in (("student", "teacher"), ("teacher", "student"), ("state_dict", "state_dict_ema")):
+        torch.save({"args": args, **dict.fromkeys(keys, state)}, file)
+        with pytest.raises(UsageError, match=r"argparse\.Namespace.*c = torch\.load.*torch\.save\(.*") as raised:
+            import_checkpoint(file, "byol-digits")
+        assert f"for k in {[*keys]}" in str(raised.value)
+
+
+def test_a_teacher_alone_is_no_online_network(file):
+    torch.save({"teacher": others.named("backbone.", small_backbone())}, file)
+    with pytest.raises(UsageError, match=r"no online network in it, but a target's \('teacher\..*use which='target'"):
+        import_checkpoint(file, "byol-digits")
+    import_checkpoint(file, "byol-digits", which="target")
+
+
+ODD = {
+    "has a shape and no numbers": lambda tensor: tensor.to("meta"),
+    "is sparse": lambda tensor: tensor.to_sparse(),
+    "is quantised": lambda tensor: torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8),
+    "would be 4398046511104 bytes": lambda tensor: torch.zeros(1).expand(2**40),
+}
+
+
+@pytest.mark.parametrize("said", ODD)
+def test_tensors_that_are_not_plain_numbers_are_named(file, said):
+    state = small_backbone().state_dict()
+    torch.save({**state, "bn1.weight": ODD[said](state["bn1.weight"])}, file)
+    with pytest.raises(UsageError, match=f"'bn1.weight' {said}"):
+        import_checkpoint(file, "byol-digits")
+
+
+def test_the_mean_of_weights_that_torchvision_saves_is_a_target(file):
+    online, mean = small_backbone(), small_backbone()
+    counted = {"n_averaged": torch.tensor(3), **others.named("module.", mean)}
+    torch.save({"model": online.state_dict(), "model_ema": counted, "epoch": 1}, file)
+    for which, wanted in (("online", online), ("target", mean)):
+        import_checkpoint(file, "byol-digits", which=which, name=which)
+        assert torch.equal(ssl_hub.load(which).conv1.weight, wanted.conv1.weight)
 
 
 @pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"PK\x03\x04 cut short"])

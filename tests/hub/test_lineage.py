@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_release
 from huggingface_hub import ModelCard
 
 import ssl_hub
@@ -22,12 +21,13 @@ from ssl_hub.hub.card_command import command
 from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.model import backbones
 from ssl_hub.model.files import CONFIG
-from ssl_hub.model.lineage import lineage_of, pretrained
+from ssl_hub.model.lineage import inherited, lineage_of, pretrained
 from ssl_hub.model.parts import with_defaults
 from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.train import finetune as finetuning
 from ssl_hub.zoo import as_modified, get_recipe
 from tests.hub import checkpoints_of_others as others
+from tests.hub.releases import make_release
 
 SHORT = {"epochs": 1, "batch_size": 64}
 QUICK = {"overrides": SHORT, "fraction": 0.2, "workers": 0}
@@ -143,6 +143,25 @@ def test_a_release_of_an_older_version_says_what_its_files_tell(origins, tmp_pat
     ]
 
 
+def test_a_name_that_only_the_training_machine_has_is_told_of_in_the_command(run):
+    for kind, told in (("run", True), ("file", True), ("timm", False), ("hub", False), ("random", False)):
+        config = json.loads((run / CONFIG).read_text())
+        chain = config["ssl_hub"]["lineage"]
+        config["ssl_hub"]["lineage"] = [{"step": "started", "kind": kind, "name": "theirs"}, chain[-1]]
+        (run / CONFIG).write_text(json.dumps(config))
+        assert ("In its command, `theirs` are the weights that it started from." in release_card(run)) == told
+
+
+def test_a_licence_is_handed_on_where_it_binds_and_data_are_named_once(origins):
+    assert [inherited(name) for name in ("CC-BY-NC-4.0", "Apache-2.0", "mit", "unknown", "Their Own 1.0")] == [
+        "CC-BY-NC-4.0", "unknown", "unknown", "unknown", "Their Own 1.0",
+    ]  # fmt: skip
+    text = release_card(origins["fine-tuned recipe"])
+    assert text.count("Labelled data: digits") == 1 and "Heads, loaded by" in text
+    assert "linear classifiers of labelled data on its frozen features" in release_card(origins["recipe"])
+    assert "Evaluated at" not in release_card(origins["import"])
+
+
 # Every sentence from a fact
 
 RUN = {
@@ -154,12 +173,13 @@ LINKS = {
     "imported": {
         "source": "the-source", "file": "the-file", "sha256": "5ha256", "branch": "the-branch", "licence": "MIT-like",
         "method": "a-method", "classifier": "the-classes", "assumed": ["the-stem"],
+        "code_licence": "GPL-like", "top_layer": "a-layer",
     },
     "started": {"kind": "a-kind", "name": "the-name", "licence": "MIT-like", "sha256": "5ha256", "normalised_by": "we"},
     "pretrained": {"recipe": {"name": "no-such-recipe", "data": {"name": "some-data"}}, "run": RUN},
     "finetuned": {"data": "the-data", "split": "the-split", "images": 1920, "classes": 2122, "command": ["x-do"]},
 }  # fmt: skip
-SHOWN = {"bf16": "Bf16", "161718": "161,718 images", "we": "as the we says"}
+SHOWN = {"bf16": "Bf16", "161718": "161,718 images", "we": "stated by the we"}
 
 
 def leaves(value, path=()):

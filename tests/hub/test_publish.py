@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 import yaml
-from conftest import make_release
-from hub_server import FOREVER, TOKEN
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.publish import push
@@ -19,6 +17,8 @@ from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_F
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_tensors, write_tensors
 from ssl_hub.model.results import Result, append_results
+from tests.hub.hub_server import FOREVER, TOKEN
+from tests.hub.releases import make_release
 
 RELEASE = {CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, HASHES, "heads/digits.safetensors", "heads/digits.json"}
 NAME = "ann/digits"
@@ -180,8 +180,10 @@ def test_pictures_come_along_where_the_run_logged_what_they_need(hub, run):
 
 
 def damaged(run, damage):
-    if damage == "unfinished":
+    if damage in ("unfinished", "lost"):
         (run / CONFIG).unlink()
+        if damage == "unfinished":
+            (run / HASHES).unlink()
     elif damage == "nan":
         tensors = read_tensors(run / METHOD)
         tensors["predictor.weight"][0, 0] = float("nan")
@@ -205,6 +207,7 @@ def damaged(run, damage):
     ("damage", "message"),
     [
         ("unfinished", r"a run that is not finished: it has no config\.json yet"),
+        ("lost", r"a release whose config\.json, which hashes\.json lists, is missing"),
         ("nan", r"method\.safetensors: 1 tensors hold NaN or infinity \(predictor\.weight\)"),
         ("bit", r"model\.safetensors is not the file that hashes\.json lists"),
         ("nan result", "top1 of linear-cached on digits/test is nan, expected a finite number"),

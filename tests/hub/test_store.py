@@ -86,12 +86,12 @@ def test_target_branch_differs_once_it_has_been_trained_apart(released):
     [
         (
             "directpred-r50-300ep",
-            "no release 'directpred-r50-300ep' is published or here: train it with `accelerate launch recipes/train.py"
-            " directpred-r50-300ep`; import a public checkpoint with `ssl-hub import SOURCE FILE --recipe"
-            " directpred-r50-300ep`; nearest that is here: '(byol|directpred)-digits'. Looked in: .*store .*: not"
-            " there; bundled .*: not there; hub: not asked: .SSL_HUB_ORG names no owner",
+            r"^no release 'directpred-r50-300ep' is here, and the Hub was not asked: \$SSL_HUB_ORG names no owner;"
+            " train it with `accelerate launch recipes/train.py directpred-r50-300ep`. More: `ssl-hub where"
+            " directpred-r50-300ep`$",
         ),
-        ("byol-digit", r"no release 'byol-digit' is published or here; did you mean 'byol-digits'\? Looked in"),
+        ("byol-digit", r"no owner; did you mean 'byol-digits'\? More: `ssl-hub where byol-digit`$"),
+        ("nothing-like-it", "no owner; `ssl-hub list` shows those that are. More: `ssl-hub where nothing-like-it`$"),
         ("./nowhere", r"no folder './nowhere'; is the path right\?$"),
         ("ann/digits", "no folder 'ann/digits'; a repository of the Hub is written hf-hub:ann/digits$"),
         ("a b", "no folder 'a b', and it is no release name"),
@@ -165,5 +165,6 @@ def test_a_run_that_is_not_finished_and_one_in_runs_are_told_of(tmp_path, monkey
     (unfinished / "recipe.json").write_text("{}")
     Path("runs/byol-digits").mkdir(parents=True)
     Path("runs/byol-digits/config.json").write_text("{}")
-    with pytest.raises(UsageError, match="load 'runs/byol-digits'.*store .*: a run that is not finished"):
+    with pytest.raises(UsageError, match="load 'runs/byol-digits'. More: `ssl-hub where byol-digits`$"):
         store.load("byol-digits")
+    assert "the store has a run that is not finished" in store.ways_on("byol-digits")[1]

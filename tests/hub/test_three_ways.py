@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from hub_server import TOKEN, HubServer
 
 from ssl_hub.hub.publish import push
+from tests.hub.hub_server import TOKEN, HubServer
 
 IMAGE = "import torch\nfrom PIL import Image\nimport numpy as np\n" + (
     "pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 3), dtype=np.uint8)\nimage = Image.fromarray(pixels)\n"

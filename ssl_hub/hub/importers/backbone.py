@@ -13,7 +13,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, equal, under
 
 # What may sit under the backbone's own prefix without being part of it.
-BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.")
+BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.|n_averaged$")
 STAGE = re.compile(r"(.*\.)?(\d+)\.0\.conv1\.weight")
 CLASSIFIER = re.compile(r"(.*\.)?(fc|head|head\.fc|classifier)\.weight")
 RESNETS: dict[tuple[tuple[int, ...], bool], str] = {  # blocks of each stage, and whether they are bottlenecks
@@ -112,7 +112,7 @@ def classifier_of(tensors: Tensors) -> str | None:
     """The name and shape of a linear classifier among the tensors; a projector has more than one layer."""
     for name, tensor in tensors.items():
         if CLASSIFIER.fullmatch(name) and tensor.ndim == 2:
-            return f"{name!r} {tuple(tensor.shape)}"
+            return f"{name} {tuple(tensor.shape)}"
     return None
 
 

@@ -23,6 +23,7 @@ WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_
 CONTAINERS = {"state_dict", "model_state_dict", "model", "classy_state_dict", "base_model"}
 TRAINING_STATE = re.compile(r"optim|sched|scaler|rng|callback|loops")  # names of dictionaries without weights
 MOST_NESTED = 8
+MOST_REPEATED = 2**30  # bytes of a tensor that repeats fewer
 
 
 def read_checkpoint(path: Path) -> Tensors:
@@ -42,6 +43,8 @@ def read_checkpoint(path: Path) -> Tensors:
     tensors: Tensors = {}
     for name, tensor in _flatten(content, "", 0):
         bare = bare_name(name)
+        if problem := _problem_of(tensor):
+            raise UsageError(f"{path}: {name!r} {problem}; expected plain numbers: save it as such")
         if bare in tensors and not equal(tensors[bare], tensor):
             raise UsageError(
                 f"{path}: two different tensors are called {bare!r} once wrappers are off, one is {name!r}"
@@ -50,6 +53,20 @@ def read_checkpoint(path: Path) -> Tensors:
     if not tensors:
         raise UsageError(f"{path} holds no tensors, but {type(content).__name__}; expected a dictionary of tensors")
     return tensors
+
+
+def _problem_of(tensor: Tensor) -> str:
+    """Why a tensor is none of numbers that lie one after the other in the file."""
+    if tensor.is_meta:
+        return "has a shape and no numbers"
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        return f"is {'quantised' if tensor.is_quantized else 'sparse'}"
+    size = tensor.numel() * tensor.element_size()
+    return f"would be {size} bytes, of fewer in the file" if size > max(MOST_REPEATED, _stored(tensor)) else ""
+
+
+def _stored(tensor: Tensor) -> int:
+    return tensor.untyped_storage().nbytes()
 
 
 def bare_name(name: str) -> str:

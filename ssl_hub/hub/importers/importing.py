@@ -38,7 +38,7 @@ class Imported:
     """What an import made of a file; config.json and recipe.json say the same."""
 
     folder: Path
-    imported_from: dict[str, str]  # source, file, sha256, branch; method, where the source implies it
+    imported_from: dict[str, str]  # source, file, sha256, branch, and what is known of its training
     licence: str
     stem: Stem | None  # None for models that do not begin as a ResNet does
     recipe: Recipe
@@ -47,9 +47,10 @@ class Imported:
 
     def __str__(self) -> str:
         views, origin = self.recipe.views, self.imported_from
+        code = origin.get("code_licence")
         lines = {
             "source": f"{origin['source']}, {origin['branch']} branch of {origin['file']}",
-            "licence": self.licence,
+            "licence": self.licence + (f" (the project's code: {code})" if code else ""),
             "stem": f"{self.stem or self.recipe.backbone.name}, {self._by('stem', '--padding')}",
             "images": f"mean {views.mean}, std {views.std}, {self._by('normalisation', 'views.mean= views.std=')}",
             **{role: f"left out: {reason}" for role, reason in self.left_out.items()},
@@ -107,21 +108,19 @@ def import_checkpoint(
     origin, parts, where = file_of.origin, file_of.parts, file_of.where
     siamese = build(chosen)
     stem, stem_by = file_of.load_into(siamese.encoder.backbone, chosen.backbone.name, padding=padding)
-    if file_of.looks_supervised:
+    if file_of.top_layer:
         warnings.warn(
-            f"{path} looks supervised: {file_of.looks_supervised} is a classifier; it is left out, and the rest was"
-            " probably trained with labels",
+            f"{path} may be supervised: {file_of.top_layer} is a linear layer on the backbone; it is left out, and if"
+            " it is a classifier, the rest was trained with labels",
             stacklevel=2,
         )
     chosen, normalisation_by = _normalised(chosen, origin, settings)
     method, left_out = _method(siamese, chosen, parts, where)
 
-    trained_by = origin.method_of(file_of.whole)
-    method_of = {} if trained_by is None else {"method": trained_by}
-    training = f"trained by {trained_by}" if trained_by else "how it was trained is not known to ssl_hub"
-    head = _head(parts, origin)
-    if head is not None:
-        training, method_of = f"trained with labels of {head.dataset}", {"classifier": head.dataset}
+    known, head = file_of.facts, _head(parts, origin)
+    training = f"trained by {known['method']}" if "method" in known else "how it was trained is not known to ssl_hub"
+    if "classifier" in known:
+        training = f"trained with labels of {known['classifier']}"
     summary = f"Imported from {origin.name}, not trained here: {chosen.backbone.name}, {training}"
     imported = Imported(
         folder=folder,
@@ -130,7 +129,7 @@ def import_checkpoint(
             "file": path.name,
             "sha256": files.sha256(path),
             "branch": which,
-            **method_of,
+            **known,
         },
         licence=licence or origin.licence,
         stem=stem,

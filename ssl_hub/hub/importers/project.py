@@ -1,7 +1,8 @@
 """What is known of a project's checkpoints, and the registry of projects.
 
-The marks by which its files are known, the licence of its weights or, where it publishes none, of the code, what its
-ResNets' stems do by the size of their kernel, whether its convolutions pad as TensorFlow does, the normalisation of its
+The marks by which its files are known, the licence of weights that are the project's own or bound by its licence, else
+that of its code, which says nothing of weights that others trained with it, what its ResNets' stems do by the size of
+their kernel, whether its convolutions pad as TensorFlow does, the normalisation of its
 images by data set (``*``: all), and the method, where its code trains no other. What a source does not say is assumed,
 and marked so.
 """
@@ -16,6 +17,7 @@ from ssl_hub.config import Data
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.checkpoint import Tensors
 from ssl_hub.hub.importers.stem import Stem
+from ssl_hub.model.lineage import UNKNOWN
 from ssl_hub.registry import Registry
 
 Colours = tuple[float, float, float]
@@ -43,7 +45,8 @@ class Source:
     name: str
     split: Callable[[Tensors], Parts]
     marks: tuple[str, ...]  # each must begin some name; none: found by no names
-    licence: str
+    licence: str  # of the weights
+    code: str | None  # the licence of the project's code, where that of weights is not known
     stems: Mapping[int, Stem]  # of its ResNets, by the size of the first kernel
     pads_same: bool  # its convolutions pad as TensorFlow's do
     normalisation: Mapping[str, Normalisation]
@@ -67,7 +70,8 @@ SOURCES: Registry[Source] = Registry("source")
 def source(
     name: str,
     *marks: str,
-    licence: str,
+    licence: str = UNKNOWN,
+    code: str | None = None,
     stems: tuple[Stem, ...] = (),
     pads_same: bool = False,
     normalisation: Mapping[str, Normalisation] | None = None,
@@ -82,6 +86,7 @@ def source(
             split=split,
             marks=marks,
             licence=licence,
+            code=code,
             stems={stem.kernel: stem for stem in stems},
             pads_same=pads_same,
             normalisation=normalisation or {},

@@ -27,7 +27,14 @@ class CheckpointParts:
     whole: Parts  # as the source splits it
     parts: Parts  # of the branch that was asked for
     where: str
-    looks_supervised: str | None  # the classifier of a file that no project is known to have written
+    top_layer: str | None  # a linear layer on the backbone, of a file that does not say what it is
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the source and the names say of the training, for the record."""
+        method, labels = self.origin.method_of(self.whole), self.origin.labels if self.parts.classifier else None
+        found = {"method": method, "classifier": labels, "top_layer": self.top_layer, "code_licence": self.origin.code}
+        return {key: value for key, value in found.items() if value is not None}
 
     def load_into(
         self, model: nn.Module, architecture: str, *, padding: Padding | None = None
@@ -53,18 +60,22 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
         raise UsageError(f"{where}: {error}") from None
     if not whole.backbone:  # weights alone, of a project that the user has named
         whole = plain(tensors)
+    headless = origin.labels is None and not (whole.projector or whole.predictor)
     return CheckpointParts(
         origin=origin,
         whole=whole,
         parts=_branch(whole, which, where),
         where=where,
-        looks_supervised=classifier_of(tensors) if origin.name == PLAIN else None,
+        top_layer=classifier_of(whole.backbone) if headless else None,
     )
 
 
 def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:
     """The parts of a checkpoint, ``backbone`` and ``projector`` being those of the branch asked for."""
     if which == "online":
+        if parts.target_backbone and not parts.backbone:
+            name = next(iter(parts.target_backbone))
+            raise UsageError(f"{where}: no online network in it, but a target's ({name!r}); use which='target'")
         return parts
     if not parts.target_backbone:
         raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")

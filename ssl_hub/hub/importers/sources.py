@@ -20,7 +20,6 @@ IMAGENET: Normalisation = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 RAW: Normalisation = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 HALF: Normalisation = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET_1K, STL10, CIFAR10 = "ILSVRC/imagenet-1k", "jxie/stl10", "uoft-cs/cifar10"  # as recipes name them
-UNKNOWN = "unknown"
 
 
 @source(
@@ -45,7 +44,7 @@ def simsiam(tensors: Tensors) -> Parts:
     "lightly",
     r"(student_)?backbone\.",
     r"(student_)?projection_(head|mlp)\.layers\.",
-    licence="MIT",
+    code="MIT",
     normalisation={"*": IMAGENET},
 )
 def lightly(tensors: Tensors) -> Parts:
@@ -81,7 +80,7 @@ def lightly(tensors: Tensors) -> Parts:
     r"(backbone|encoder)\.",
     r"projector\.0\.",
     r"classifier\.",
-    licence="MIT",
+    code="MIT",
     stems=(LARGE, Stem(3, 1, 2, max_pool=False)),
     normalisation={IMAGENET_1K: IMAGENET, STL10: ((0.4914, 0.4823, 0.4466), (0.247, 0.243, 0.261))},
 )
@@ -101,7 +100,7 @@ def solo_learn(tensors: Tensors) -> Parts:
     "mmpretrain",
     r"(backbone|online_net\.0)\.",
     r"(neck|online_net\.1)\.fc0\.",
-    licence="Apache-2.0",
+    code="Apache-2.0",
     stems=(LARGE, SMALL),
     normalisation={"*": IMAGENET, CIFAR10: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))},
 )
@@ -129,7 +128,6 @@ def mmpretrain(tensors: Tensors) -> Parts:
     "luckmatters",
     r"online_network_state_dict\.encoder\.conv1\.",
     r"online_network_state_dict\.projetion\.layers\.",
-    licence=UNKNOWN,
     stems=(LARGE, SMALL),
     normalisation={STL10: RAW, CIFAR10: ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))},
 )
@@ -148,7 +146,7 @@ def luckmatters(tensors: Tensors) -> Parts:
 @source(
     "pytorch-byol",
     r"online_network_state_dict\.encoder\.0\.",
-    licence="MIT",
+    code="MIT",
     stems=(LARGE,),
     normalisation={"*": RAW},
     method="byol",
@@ -168,7 +166,7 @@ def pytorch_byol(tensors: Tensors) -> Parts:
     "byol-pytorch",
     r"online_encoder\.net\.",
     r"online_predictor\.(net\.)?0\.",
-    licence="MIT",
+    code="MIT",
     normalisation={"*": IMAGENET},
     method="byol",
 )
@@ -188,7 +186,7 @@ def _unwrapped(head: Tensors) -> Tensors:
     return {name.removeprefix("net."): tensor for name, tensor in head.items()}
 
 
-@source("vissl", r"trunk\._feature_blocks\.", licence="MIT", stems=(LARGE,), normalisation={"*": IMAGENET})
+@source("vissl", r"trunk\._feature_blocks\.", code="MIT", stems=(LARGE,), normalisation={"*": IMAGENET})
 def vissl(tensors: Tensors) -> Parts:
     """VISSL: a trunk and numbered heads; BYOL's hook keeps the target with the loss."""
     return Parts(
@@ -218,7 +216,6 @@ def efficientnet_lite(tensors: Tensors) -> Parts:
     "transformers",
     r"(.*\.)?(embedder\.embedder\.convolution|embeddings\.patch_embeddings\.projection)\.",
     r"(.*\.)?(encoder\.stages\.0\.layers\.0\.layer\.0|layernorm)\.",
-    licence=UNKNOWN,
     stems=(LARGE,),
 )
 def transformers(tensors: Tensors) -> Parts:
@@ -232,7 +229,6 @@ def transformers(tensors: Tensors) -> Parts:
     "torchvision-vit",
     r"(.*\.)?conv_proj\.",
     r"(.*\.)?encoder\.layers\.encoder_layer_0\.self_attention\.in_proj_weight",
-    licence=UNKNOWN,
     normalisation={"*": IMAGENET},
 )
 def torchvision_vit(tensors: Tensors) -> Parts:
@@ -243,7 +239,7 @@ def torchvision_vit(tensors: Tensors) -> Parts:
 TARGET_WORDS = re.compile(r"(^|[._])(target|teacher|momentum|ema|encoder_k)([._]|$)")
 
 
-@source(PLAIN, licence=UNKNOWN)
+@source(PLAIN)
 def plain(tensors: Tensors) -> Parts:
     """torchvision, timm, or any backbone under any prefix; a target is what has a word for it in its name (``ema``, and
     so the averaged weights of timm's training)."""

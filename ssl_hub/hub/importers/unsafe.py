@@ -24,7 +24,10 @@ TOOLS = {
         "`python extra_scripts/convert_vissl_to_torchvision.py --model_url_or_file FILE` of VISSL",
     ),
 }
-KEYS = ("state_dict", "model_state_dict", "model", "net", "network", "teacher", "student")
+KEYS = {
+    "state_dict", "model_state_dict", "model", "net", "network", "teacher", "student", "online", "target",
+    "state_dict_ema", "model_ema", "ema",
+}  # fmt: skip
 MOST = 1_000_000  # instructions that are followed
 
 
@@ -41,11 +44,13 @@ def way_out(path: Path) -> str:
     if not isinstance(made, _Keys):
         line = "torch.save(torch.load(FILE, weights_only=False).state_dict(), 'weights.pt')"
         return f"it is a whole model: save its weights alone, where its code is installed: {line}"
-    key = next((key for key in KEYS if key in made), None)
-    if key is None:
+    keys = [key for key in made if key in KEYS]
+    if not keys:
         listed = ", ".join(repr(key) for key in list(made)[:6])
         return f"save what of it are weights alone, where its code is installed; its keys are {listed}"
-    line = f"torch.save(torch.load(FILE, weights_only=False)[{key!r}], 'weights.pt')"
+    line = f"torch.save(torch.load(FILE, weights_only=False)[{keys[0]!r}], 'weights.pt')"
+    if keys[1:]:  # their names say which is which
+        line = f"c = torch.load(FILE, weights_only=False); torch.save({{k: c[k] for k in {keys}}}, 'weights.pt')"
     whose = "PyTorch Lightning wrote it; save" if LIGHTNING in made else "save"
     return f"{whose} its weights alone, where its code is installed: {line}"
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 
@@ -19,6 +20,13 @@ def test_recipes_are_listed_and_filtered(capsys):
     assert len(lines) == 6
     assert main(["recipes", "--json"]) == 0
     assert [r["name"] for r in json.loads(capsys.readouterr().out)] == list_recipes()
+
+
+def test_the_package_is_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["-m", "recipes", "byol-digits"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("ssl_hub", run_name="__main__")
+    assert end.value.code == 0 and capsys.readouterr().out.startswith("byol-digits ")
 
 
 def test_show_prints_a_recipe_that_reads_back(capsys):

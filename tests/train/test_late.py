@@ -214,3 +214,36 @@ def test_a_step_that_waits_waits_once(method, reads):
     with Asked() as asked:
         run.advance([views(1)[0]])
     assert sum(asked.reads.values()) == reads, dict(asked.reads)
+
+
+def test_training_by_either_solver_is_one_training():
+    """To the size of the root's error; how far whole runs part is in benchmarks/predictor_solver.py."""
+    runs = [trainer("directpred", late=False, steps=40) for _ in range(2)]
+    runs[0].siamese.predictor.solver = "eigh"
+    for pair in views(30):
+        for run in runs:
+            run.advance([pair])
+    exact, iterated = (torch.cat([p.detach().flatten() for p in run.siamese.encoder.parameters()]) for run in runs)
+    assert 0 < (iterated - exact).norm() < 5e-3 * exact.norm()
+    assert runs[1].siamese.predictor.solver_on(torch.device("cpu")) == "iteration"
+
+
+@pytest.mark.parametrize(
+    ("options", "device", "solver"),
+    [
+        ({}, "cpu", "eigh"),
+        ({}, "cuda", "iteration"),
+        ({"alpha": 1.0}, "mps", "iteration"),
+        ({"alpha": 0.25}, "cuda", "eigh"),
+        ({"eps": 0.001}, "cuda", "eigh"),
+        ({"form": "paper"}, "cuda", "eigh"),
+        ({"centred": True}, "cuda", "eigh"),
+        ({"solver": "eigh"}, "cuda", "eigh"),
+        ({"partitions": 2}, "xpu", "iteration"),
+    ],
+)
+def test_the_iteration_is_chosen_where_it_is_right_and_a_decomposition_would_be_waited_for(options, device, solver):
+    assert PREDICTORS["direct"](4, **options).solver_on(torch.device(device)) == solver
+    if options.keys() & {"alpha", "eps", "form", "centred"} and solver == "eigh":
+        with pytest.raises(UsageError, match="predictor.solver is 'iteration', which gives the normalised form alone"):
+            PREDICTORS["direct"](4, **options, solver="iteration")

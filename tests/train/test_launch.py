@@ -100,3 +100,15 @@ def test_one_process_needs_no_launcher(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")
     monkeypatch.setenv("RANK", "0")
     assert launch.open_accelerator().num_processes == 1
+
+
+def test_kernels_are_chosen_for_a_run_and_left_as_they_were():
+    def chosen():
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+
+    before = chosen()
+    with launch.kernels("all", cudnn_benchmark=True):
+        assert chosen() == ("high", True, True)
+    with launch.kernels("none", cudnn_benchmark=False):
+        assert chosen() == ("highest", False, False)
+    assert chosen() == before == ("highest", True, False)  # torch's own, which "convolutions" names

@@ -112,7 +112,8 @@ def main() -> None:
             }
         )
     print(
-        "| step | weights apart, iteration | rounding alone | loss apart, iteration | rounding alone |\n|---|---|---|---|---|"
+        "| step | weights apart, iteration | rounding alone | loss apart, iteration | rounding alone |\n"
+        "|---|---|---|---|---|"
     )
     for place, row in enumerate(found[0]["iteration"]):
         columns = [

@@ -15,6 +15,7 @@ import json
 import pkgutil
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict
@@ -271,6 +272,47 @@ def exports() -> str:
     return f"{versions}; {len(rows)} families.\n\n" + _table(head, rows)
 
 
+def flow_errors() -> str:
+    """The flow against discrete training by learning rate, as benchmarks/flow_error.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "flow_error.json").read_text())
+    head = ("largest error, in % of the largest eigenvalue", *(f"lr {lr:g}" for lr in found["learning_rates"]))
+    rows = [(name, *(f"{100 * error:.2g}" for error in errors)) for name, errors in found["errors"].items()]
+    return _table(head, rows)
+
+
+def collapse_forecasts() -> str:
+    """Forecasts beside what happened, as benchmarks/collapse_forecast.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "collapse_forecast.json").read_text())
+    runs, states = found["runs"], ("collapsed", "narrow", "healthy")
+    pairs = Counter((run["forecast"]["state"], run["run"]["state"]) for run in runs)
+    rows = [(f"**{state}**", *(pairs[state, ends] for ends in states)) for state in states]
+    confusion = _table(("forecast, and the run ended", *states), rows)
+    by_setting: dict[str, list[Any]] = {}
+    for run in runs:
+        by_setting.setdefault(run["setting"], []).append(run)
+    details = [
+        (name, *(", ".join(_state(run[side]) for run in of) for side in ("forecast", "run")))
+        for name, of in by_setting.items()
+    ]
+    right = pairs["collapsed", "collapsed"]
+    foretold = sum(pairs["collapsed", ends] for ends in states)
+    happened = sum(pairs[state, "collapsed"] for state in states)
+    agree = len(runs) - foretold - happened + 2 * right
+    return (
+        f"{len(runs)} runs of {found['steps']} steps, {len(by_setting)} settings, torch {found['torch']}. Collapse was"
+        f" foretold for {foretold} of them, and came in {right}; of {happened} collapses {right} were foretold. On"
+        f" collapse or none, forecast and run agree in {agree} of {len(runs)}.\n\n{confusion}"
+        "\n<details markdown><summary>Setting by setting, a seed after the other</summary>\n\n"
+        + _table(("setting", "forecast", "run"), details)
+        + "\n</details>\n"
+    )
+
+
+def _state(said: dict[str, str]) -> str:
+    share = re.search(r"\d+%", said["numbers"])
+    return f"{said['state']} {share[0] if share else ''}"
+
+
 def _exported(difference: Any) -> str:
     return "" if difference is None else "no" if isinstance(difference, str) else f"{difference:.0e}"
 
@@ -304,7 +346,19 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 GENERATORS: dict[str, Callable[..., str]] = {
     generator.__name__: generator
-    for generator in (recipes, options, settings, importers, protocols, tables, families, exports, script)
+    for generator in (
+        recipes,
+        options,
+        settings,
+        importers,
+        protocols,
+        tables,
+        families,
+        exports,
+        flow_errors,
+        collapse_forecasts,
+        script,
+    )
 }
 
 

@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from ssl_hub.theory import LinearTraining, euler, flow_units, predict, simulate, theorems
+from ssl_hub.theory import LinearTraining, euler, flow_units, law, simulate, theorems
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, integral_of_motion
 from ssl_hub.theory.derived import normalised_commutator
 from ssl_hub.theory.discrete import direct_predictor
@@ -25,6 +25,7 @@ from ssl_hub.theory.fixed_points import (
     parabola_thresholds,
 )
 from ssl_hub.theory.observations import random_pair
+from ssl_hub.theory.prediction import PredictorRule, Setting
 from ssl_hub.theory.scrambling import additive_scrambling
 
 FAST = "--fast" in sys.argv
@@ -159,9 +160,10 @@ assert losses[-1] < losses[0] and np.allclose(run.Wp, direct_predictor(run.F, ep
 
 # %% [markdown]
 # ## And a real recipe?
-# The same numbers for a run's own hyperparameters. SGD's weight decay *is* the eta of the flow, and one step advances
-# its time by lr / (1 - momentum).
+# SGD's weight decay *is* the eta of the flow, and one step advances its time by lr / (1 - momentum). With the cosine
+# for a loss, which directions live is a matter of eps alone. `ssl-hub theory predict RECIPE` says the same of a recipe.
 
 # %%
 units = flow_units(lr=0.03, momentum=0.9, weight_decay=4e-4, ema_m=0.996)
-print("\n".join(predict(alpha_p=1.0, eta=units.eta, beta=units.beta, lr=0.03, momentum=0.9, steps=78_000).sentences))
+rule = PredictorRule(kind="set", eps=0.1, rho=0.3)
+print("\n".join(law(Setting(units=units, rate=4.0, loss="normalised", predictor=rule, target="ema"))))

@@ -145,11 +145,20 @@ def test_unknown_options_are_errors(capsys):
 
 
 def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
-    assert main(["theory", "predict", "directpred-digits", "optim.predictor_lr_ratio=5"]) == 0
+    assert main(["theory", "predict", "directpred-digits", "predictor.eps=1"]) == 0
     out = capsys.readouterr().out
     assert "One step advances time by 0.3" in out
-    assert "alpha_p = 5" in out
-    assert "Assumptions:\n- the predictor is a trained linear one; the recipe's is 'direct'" in out
+    assert "agree by more than 0.5 of the best direction's" in out
+    assert "\nAssumptions:\n- encoder and target are linear" in out
+    assert main(["theory", "predict", "byol-digits"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Not described: predictor.kind=mlp; the theory has identity, linear, symmetric and direct.")
+    assert "lags by 100 steps" in out and "Fate" not in out and "Assumptions" not in out
+    assert main(["theory", "predict", "byol-digits", "--measured"]) == 2
+    assert "byol-digits is not described by the theory: predictor.kind=mlp" in capsys.readouterr().err
+    small = ["projector.output_width=4", "data.pretrain_split=train[:10%]", "train.epochs=2"]
+    assert main(["theory", "predict", "directpred-digits", *small, "--measured"]) == 0
+    assert "Forecast: a run of 4 steps ends " in capsys.readouterr().out
     assert main(["theory", "predict", "byol-r50-300ep"]) == 2
     assert "is trained by lars; the theory speaks of SGD" in capsys.readouterr().err
     assert main(["theory", "figure", "stationary", "--out", str(tmp_path / "f.png")]) == 0
@@ -164,15 +173,13 @@ def test_theory_speaks_of_a_recipe_and_draws(capsys, tmp_path):
 
 def test_spectrum_of_a_run(capsys, tmp_path):
     run = tmp_path / "run"
-    assert (
-        main(
-            ["directpred-digits", "train.epochs=2", "runtime.knn_every_epochs=0", "--output", str(run)],
-            launcher="train",
-        )
-        == 0
-    )
+    small = ["projector.output_width=8", "data.pretrain_split=train[:10%]", "train.epochs=2"]
+    arguments = ["directpred-digits", *small, "runtime.knn_every_epochs=0", "--output", str(run)]
+    assert main(arguments, launcher="train") == 0
     assert main(["spectrum", str(run), "--out", str(tmp_path / "s.svg")]) == 0
     assert (tmp_path / "s.svg").read_text().startswith("<?xml")
+    assert main(["spectrum", str(run), "--out", str(tmp_path / "p.svg"), "--predicted"]) == 0
+    assert (tmp_path / "p.svg").stat().st_size > 1.2 * (tmp_path / "s.svg").stat().st_size
     capsys.readouterr()
     assert main(["spectrum", "nowhere", "--out", "s.svg"]) == 2
     assert "no run at 'nowhere'" in capsys.readouterr().err

@@ -81,12 +81,14 @@ def _list(arguments: Namespace) -> None:
         return
     width = max(len(holding.name) for holding in holdings)
     for holding in holdings:
-        counted = standing(holding.results, train_split=trained_on(holding.folder)).counted
-        results = ", ".join(
-            f"{protocol_of(r.protocol, r.settings)} {r.metric} {accuracy(r)} on {r.dataset} ({r.split})"
-            for r in counted
-        )
-        state = holding.problem or results or ("not measured" if holding.finished else "not finished")
+        state = holding.problem
+        if not state:
+            counted = standing(holding.results, train_split=trained_on(holding.folder)).counted
+            state = ", ".join(
+                f"{protocol_of(r.protocol, r.settings)} {r.metric} {accuracy(r)} on {r.dataset} ({r.split})"
+                for r in counted
+            )
+        state = state or ("not measured" if holding.finished else "not finished")
         print(f"{holding.name:{width}}  {holding.place:7}  {readable(holding.size):>8}  {state}")
 
 

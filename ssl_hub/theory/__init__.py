@@ -6,9 +6,8 @@
 | `flow`, `integrate`, `discrete` | solving them: continuous time, singly or on a grid; discrete time, as in training |
 | `derived`, `fixed_points` | what is read off a state; where flows stand still, thresholds and basins |
 | `theorems`, `observations`, `checks` | each statement of the paper with its measured defect |
-| `prediction` | what all this says of a run's hyperparameters |
+| `modes`, `prediction` | the flow of the training itself, mode by mode, and what it says of a run |
 | `figure_data`, `painting`, `figures` | the figures: numbers, drawing, and the entry point |
-| `reference` | evaluation of stored numerical cases |
 
 Source: Tian, Chen, Ganguli, "Understanding Self-Supervised Learning Dynamics without Contrastive Pairs" (ICML 2021).
 "Erratum" marks where the code has a corrected form of one of its statements. Importing this package is cheap: the
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from ssl_hub.theory.figures import draw, figure_names
     from ssl_hub.theory.integrate import simulate
     from ssl_hub.theory.observations import CheckResult
-    from ssl_hub.theory.prediction import flow_units, predict
+    from ssl_hub.theory.prediction import flow_units, law, predict
 
 __all__ = [
     "CheckResult",
@@ -34,6 +33,7 @@ __all__ = [
     "euler",
     "figure_names",
     "flow_units",
+    "law",
     "predict",
     "simulate",
 ]
@@ -46,6 +46,7 @@ _HOME = {
     "euler": "discrete",
     "figure_names": "figures",
     "flow_units": "prediction",
+    "law": "prediction",
     "predict": "prediction",
     "simulate": "integrate",
 }

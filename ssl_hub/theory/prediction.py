@@ -1,23 +1,33 @@
-"""What the theory says of a training run's hyperparameters, in numbers and in words."""
+"""What the flow of the training says of a run: where each eigenmode of F goes from where it starts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory import fixed_points
-from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow
-from ssl_hub.theory.dynamics import simulate
+from ssl_hub.theory.discrete import Form
+from ssl_hub.theory.flow import Array
+from ssl_hub.theory.integrate import simulate
+from ssl_hub.theory.modes import (
+    Loss,
+    Map,
+    ResetPredictorFlow,
+    SetPredictorFlow,
+    TrainedPredictorFlow,
+    identity,
+    set_from,
+)
 
-DESCRIBED = ("linear", "symmetric")  # kinds of predictor: a trained linear one, which the theory is about
 ASSUMPTIONS = (
-    "online network, predictor and target are linear and bias-free; the loss is squared, not the cosine",
-    "data are isotropic (X = I) and augmentation adds isotropic variance sigma^2 (X' = sigma^2 I)",
-    "predictor and correlation matrix share their eigenvectors; each mode has its own p, s, tau",
+    "encoder and target are linear: a direction keeps its agreement between views, and no better one is learnt",
+    "predictor, F and data share their eigenvectors, a predictor that is trained from the start on",
     "batches are infinite and steps small: one SGD step advances time by lr / (1 - momentum)",
-    "learning rate, weight decay and EMA rate are constant",
+    "learning rate, weight decay and EMA rate are constant: a schedule counts by its mean",
 )
 
 
@@ -55,187 +65,156 @@ def flow_units(*, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, e
     return FlowUnits(alpha=alpha, eta=weight_decay, beta=(1 - ema_m) / alpha)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """Numbers of `predict`; `sentences` says them, `assumptions` what they rest on.
+@dataclass(frozen=True, kw_only=True)
+class PredictorRule:
+    """How the predictor comes about: none (`identity`), `trained` by the loss, or `set` from F every `freq` steps."""
 
-    Steps are SGD steps. NaN: no such fixed point, or the mode does not get there.
-    """
+    kind: Literal["identity", "trained", "set"]
+    eps: float = 0.1
+    alpha: float = 0.5
+    c: float = 0.0
+    form: Form = "normalised"
+    rho: float = 0.3
+    freq: int = 1
 
-    alpha: float
-    eta: float
-    beta: float | None
-    p_minus: float
-    p_plus: float
-    s_plus: float
-    eta_collapse: float
-    eta_K_pd: float
-    least_K: float
-    least_K_without_ema: float
-    survives: bool
-    smallest_surviving_p: float
-    steps_to_learn: float
-    steps_to_forget: float
-    steps_of_target: float
-    sentences: tuple[str, ...]
-    assumptions: tuple[str, ...] = ASSUMPTIONS
+    @property
+    def least_agreement(self) -> float | None:
+        """Share of the best agreement below which a mode dies (`modes.stationary_shares`); None without such a law."""
+        if self.kind == "set" and self.form in ("normalised", "homogeneous") and self.c == 0:
+            return self.eps / (1 + self.eps)
+        return 1.0 if self.kind == "identity" else None
+
+    def map(self) -> Map:
+        """From eigenvalues of F to those of the predictor."""
+        if self.kind == "identity":
+            return identity
+        return set_from(eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
 
 
-def predict(
-    *,
-    alpha_p: float,
-    eta: float,
-    beta: float | None,
-    lr: float,
-    eta_p: float | None = None,
-    momentum: float = 0.0,
-    steps: int | None = None,
-    sigma2: float = 0.1,
-    p0: float = 0.2,
-    s0: float = 0.1,
-    tau0: float = 1.0,
-    predictor: str = "linear",
-) -> Prediction:
-    """The fate of an eigenmode under these hyperparameters.
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """The hyperparameters that the flow has.
 
     Args:
-        alpha_p: predictor over online learning rate, positive.
-        eta: weight decay in flow units, which is SGD's own weight_decay (see `flow_units`).
-        eta_p: decay of the predictor, if it is not eta; SGD with one weight_decay for both has alpha_p eta.
-        beta: EMA rate in flow units, (1 - ema_m) / alpha; None is SimSiam (the target is the online network).
-        lr, momentum: one step advances time by alpha = lr / (1 - momentum).
-        steps: length of the run, to say what it is long enough for.
-        sigma2: variance that augmentation adds, in units of the data's.
-        p0, s0: initial predictor and correlation eigenvalue of the mode.
-        tau0: initial w_a / w: 1 for a target copied at the start, 0 for the paper's curriculum.
-        predictor: the kind of the run's predictor; another than a trained linear one is named in the assumptions.
-
-    Raises:
-        UsageError: a value out of its range.
+        units: of the encoder's training; `beta` counts where `target` is `ema`.
+        rate: what multiplies the pull of the loss: its scale times its directions, twice that if squared.
+        alpha_p, eta_p: of a predictor that is trained, also between two settings.
     """
-    for name, value, positive in (
-        ("alpha_p", alpha_p, True),
-        ("lr", lr, True),
-        ("eta", eta, False),
-        ("sigma2", sigma2, False),
-        ("s0", s0, False),
-        ("tau0", tau0, False),
-    ):
-        _in_range(name, value, low=0.0, high=np.inf, low_open=positive)
-    if eta_p is not None:
-        _in_range("eta_p", eta_p, low=0.0, high=np.inf)
-    if beta is not None:
-        _in_range("beta", beta, low=0.0, high=np.inf, low_open=True)
-    alpha = flow_units(lr=lr, momentum=momentum).alpha
 
-    thresholds = fixed_points.parabola_thresholds(sigma2=sigma2, eta=eta, alpha_p=alpha_p)
-    simsiam = DecoupledFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, eta_p=eta_p)
-    s_scale = simsiam.predictor_decay / eta if eta > 0 else 1.0  # fixed points leave the parabola by this factor
-    flow: DecoupledFlow | DecoupledEmaFlow = simsiam
-    init = {"p": p0, "s": s0}
-    if beta is not None:
-        flow = DecoupledEmaFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, eta_p=eta_p, beta=beta)
-        init["tau"] = tau0
-    # Dense at the start, where K is least; long enough to tell growth from collapse at the slowest rate.
-    horizon = 40.0 / min(rate for rate in (beta or 1.0, eta or 0.01, 1.0) if rate > 0)
-    t = np.concatenate([[0.0], np.geomspace(1e-2, horizon, 1500)])
-    path = simulate(flow, init, t, rtol=1e-8, atol=1e-13, stiff=True)
-    p, s = path["p"], path["s"]
-    survives = bool(p[-1] > (thresholds.p_minus + thresholds.p_plus) / 2 and s[-1] > thresholds.s_minus * s_scale)
-    reached = np.flatnonzero(p > 0.95 * p[-1]) if survives else np.array([], dtype=int)
-    unreached = reached.size == 0
-    steps_to_learn = np.nan if unreached else float(t[reached[0]] / alpha)
-    smallest = (
-        fixed_points.minimal_surviving_p(sigma2=sigma2, eta=eta, beta=beta, tau0=tau0, tolerance=1e-3)
-        if beta is not None and eta > 0
-        else thresholds.p_minus
-    )
-    numbers = Prediction(
-        alpha=alpha,
-        eta=eta,
-        beta=beta,
-        p_minus=thresholds.p_minus,
-        p_plus=thresholds.p_plus,
-        s_plus=thresholds.s_plus * s_scale,
-        eta_collapse=thresholds.eta_collapse,
-        eta_K_pd=thresholds.eta_K_pd_on_parabola,
-        least_K=float(fixed_points.least_K(flow, init, t)),
-        least_K_without_ema=float(fixed_points.least_K(simsiam, {"p": p0, "s": s0}, t)),
-        survives=survives,
-        smallest_surviving_p=smallest if np.isfinite(smallest) else np.nan,
-        steps_to_learn=steps_to_learn,
-        steps_to_forget=1 / (2 * eta * alpha) if eta > 0 else np.inf,
-        steps_of_target=1 / (beta * alpha) if beta is not None else 0.0,
-        sentences=(),
-    )
-    sentences = tuple(_sentences(numbers, alpha_p, p0, s0, tau0, steps))
-    return replace(numbers, sentences=sentences, assumptions=(*_of_predictor(predictor), *ASSUMPTIONS))
+    units: FlowUnits
+    rate: float
+    loss: Loss
+    predictor: PredictorRule
+    target: Literal["ema", "online", "attached"]
+    isotropic: bool = False
+    alpha_p: float = 1.0
+    eta_p: float = 0.0
 
 
-def _of_predictor(kind: str) -> tuple[str, ...]:
-    if kind in DESCRIBED:
-        return ()
-    return (f"the predictor is a trained linear one; the recipe's is {kind!r}, which this does not describe",)
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """Where a run starts, mode by mode, each (J,).
+
+    `s`, `r` and `gain` are those of `theory.modes`; `constant` is the share of s that all samples have in common, and
+    `p` the diagonal of the predictor in the eigenvectors of F, which one that is trained starts from.
+    """
+
+    s: Array
+    r: Array
+    gain: Array
+    constant: Array
+    p: Array
 
 
-def _sentences(at: Prediction, alpha_p: float, p0: float, s0: float, tau0: float, steps: int | None) -> list[str]:
-    start = f"p = {p0:g}, s = {s0:g}" + ("" if at.beta is None else f", tau = {tau0:g}")
-    lines = [f"One step advances time by {at.alpha:.3g}; in flow units eta = {at.eta:.3g}, beta = {_beta(at.beta)}."]
-    if np.isnan(at.p_plus):
-        lines.append(
-            f"Collapse: eta is above tau^2/(4(1 + sigma^2)) = {at.eta_collapse:.3g}, so that every mode decays to 0."
-        )
-    elif at.survives:
-        when = (
-            ""
-            if np.isnan(at.steps_to_learn)
-            else f" and is within 5% of its end after about {at.steps_to_learn:.3g} steps"
-        )
-        lines.append(f"Growth: a mode that starts at {start} survives{when}.")
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The eigenvalues of F and of the predictor after `steps` (T,), each (T, J) in the order of the start.
+
+    `spread` (T,) is the standard deviation of the unit projections in units of 1/sqrt(width): 1 over the sphere, 0 at a
+    point.
+    """
+
+    steps: Array
+    s: Array
+    p: Array
+    spread: Array
+
+
+def predict(setting: Setting, start: Start, *, steps: Sequence[int]) -> Prediction:
+    """Integrate the flow of a setting from a start, and report it after the given steps (increasing, >= 0)."""
+    counts = np.asarray(steps, dtype=np.float64)
+    units, rule = setting.units, setting.predictor
+    common: dict[str, Any] = {
+        "r": start.r,
+        "rate": setting.rate,
+        "gain": start.gain,
+        "loss": setting.loss,
+        "isotropic": setting.isotropic,
+        "stop_gradient": setting.target != "attached",
+        "eta": units.eta,
+        "beta": units.beta if setting.target == "ema" else None,
+    }
+    trained: dict[str, Any] = {"alpha_p": setting.alpha_p, "eta_p": setting.eta_p}
+    w = np.sqrt(start.s)
+    init: dict[str, ArrayLike] = {"w": w, "wa": w}
+    flow: TrainedPredictorFlow | SetPredictorFlow | ResetPredictorFlow
+    if rule.kind == "trained":
+        flow, init["wp"] = TrainedPredictorFlow(**common, **trained), start.p
     else:
-        lines.append(f"Collapse: a mode that starts at {start} is inside the basin of collapse.")
-    if at.eta > 0 and not np.isnan(at.p_plus):
-        lines.append(
-            f"Basin: on the parabola s = p^2/alpha_p a mode needs p(0) > {at.smallest_surviving_p:.3g}; survivors end "
-            f"at p = {at.p_plus:.3g}, s = {at.s_plus:.3g}."
-        )
-        lines.append(
-            f"Memory: the offset of s from p^2/alpha_p fades over {at.steps_to_forget:.3g} steps"
-            + _compared(at.steps_to_forget, steps)
-        )
-    elif at.eta == 0:
-        lines.append("Memory: without weight decay the offset of s from p^2/alpha_p never fades; s does not follow p.")
-    if at.beta is not None:
-        lines.append(f"Target: it lags by {at.steps_of_target:.3g} steps" + _compared(at.steps_of_target, steps))
-        curriculum = at.least_K - at.least_K_without_ema
-        lines.append(
-            f"Curriculum: the least K on the way is {at.least_K:.3g}, against {at.least_K_without_ema:.3g} without EMA"
-            + (
-                f": the target raises it by {curriculum:.2g}."
-                if curriculum > 1e-3
-                else ": the target hardly changes it."
-            )
-        )
-    stable = "positive all the way, so that alignment is stable" if at.least_K > 0 else "negative for a while"
-    lines.append(
-        f"Alignment: K is {stable}; "
-        f"weight decay alone makes it positive on the whole parabola above eta = {at.eta_K_pd:.3g}."
-    )
-    lines.append(
-        f"Predictor: alpha_p = {alpha_p:g} does not move the thresholds of p; off the parabola it helps the mode to "
-        "survive. The s that a mode ends with is eta_p / (eta alpha_p) times p^2."
-    )
+        average: dict[str, Any] = {"map": rule.map(), "averaging": (1 - rule.rho) / units.alpha}
+        init["average"] = start.s
+        if rule.kind == "identity" or rule.freq == 1:
+            flow = SetPredictorFlow(**common, **average)
+        else:
+            resetting = 2 / ((rule.freq - 1) * units.alpha)
+            flow, init["wp"] = ResetPredictorFlow(**common, **average, **trained, resetting=resetting), start.p
+    # Amplitudes far below the start's are 0 for every purpose.
+    path = simulate(flow, init, counts * units.alpha, rtol=1e-7, atol=1e-9 * float(w.max()), stiff=True)
+    s = path["w"] ** 2
+    p = flow.predictor(path["average"]) if isinstance(flow, SetPredictorFlow) else path["wp"]
+    share = (start.constant * s).sum(axis=-1) / s.sum(axis=-1)
+    return Prediction(steps=counts, s=s, p=p, spread=np.sqrt(np.clip(1 - share, 0, 1)))
+
+
+def law(setting: Setting, *, described: bool = True) -> list[str]:
+    """What holds for every start, in sentences; of a predictor that is not `described`, what holds for every one."""
+    units = setting.units
+    beta = f", beta = {units.beta:.3g}" if setting.target == "ema" else ""
+    lines = [f"One step advances time by {units.alpha:.3g}; in flow units eta = {units.eta:.3g}{beta}."]
+    if setting.target == "ema" and units.beta > 0:
+        lines.append(f"Target: it lags by {1 / (units.beta * units.alpha):.3g} steps.")
+    if described:
+        lines.append(_fate(setting))
     return lines
 
 
-def _beta(beta: float | None) -> str:
-    return "none (SimSiam)" if beta is None else f"{beta:.3g}"
+def assumptions(setting: Setting) -> list[str]:
+    """What predictions rest on."""
+    norms = ["the projections of all samples have one norm, by which the cosine divides"]
+    return [*ASSUMPTIONS, *(norms if setting.loss == "normalised" else [])]
 
 
-def _compared(duration: float, steps: int | None) -> str:
-    if steps is None:
-        return "."
-    return f", {duration / steps:.2g} of the run of {steps}."
+def _fate(setting: Setting) -> str:
+    rule, least = setting.predictor, setting.predictor.least_agreement
+    if setting.target == "attached":
+        return "Fate: without the stop-gradient the directions that views agree on best outgrow all others: collapse."
+    if setting.loss == "squared" and rule.kind != "trained":
+        top = 1.0 if rule.kind == "identity" else 1 + rule.eps
+        if rule.kind == "identity" or rule.form == "normalised":
+            return (
+                f"Fate: every direction decays. The predictor's largest eigenvalue is always {top:g}, above any"
+                " agreement of views: a predictor of fixed scale needs the normalised loss."
+            )
+        return "Fate: a direction stands still where its eigenvalue of the predictor is the agreement of its views."
+    if rule.kind == "identity":
+        return "Fate: only the directions that views agree on best survive, and a constant is one of them: collapse."
+    if least is not None:
+        return (
+            f"Fate: a direction survives if its views agree by more than {least:.3g} of the best direction's"
+            " (eps / (1 + eps)); with agreement r it ends at s / max s = ((1 + eps) r / max r - eps)"
+            f"^{1 / rule.alpha:g}."
+        )
+    return "Fate: the predictor's eigenvalues move towards proportion with the agreement of views; the start decides."
 
 
 def _in_range(

@@ -11,17 +11,19 @@ import numpy as np
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.figures import render
 from ssl_hub.theory.painting import BLUE, VERMILION
+from ssl_hub.theory.prediction import Prediction
 
 Record = dict[str, Any]  # a line of metrics.jsonl
 
 
-def draw_run(records: Sequence[Record], out: str | Path, *, name: str) -> Path:
+def draw_run(records: Sequence[Record], out: str | Path, *, name: str, prediction: Prediction | None = None) -> Path:
     """Eigenvalues of F and of the predictor over training, their alignment, and the predictor's asymmetry.
 
     Args:
         records: of metrics.jsonl; those with a ``spectrum`` are used.
         out: a .png, .pdf or .svg file.
         name: what the run is called in the footer.
+        prediction: drawn over the eigenvalues, dashed; at the steps of the spectra, and others.
 
     Raises:
         UsageError: fewer than two spectra, or a format that is not drawn.
@@ -43,10 +45,12 @@ def draw_run(records: Sequence[Record], out: str | Path, *, name: str) -> Path:
             else ". The predictor is no matrix, so it has no spectrum."
         )
     ]
-    return render(lambda figure: _paint(figure, logged, has_matrix), Path(out), footer, height=height)
+    if prediction is not None:
+        footer.append("Dashed: predicted by the theory from the network before its first step.")
+    return render(lambda figure: _paint(figure, logged, has_matrix, prediction), Path(out), footer, height=height)
 
 
-def _paint(figure: Any, logged: Sequence[Record], has_matrix: bool) -> None:
+def _paint(figure: Any, logged: Sequence[Record], has_matrix: bool, prediction: Prediction | None) -> None:
     epochs = np.array([record["epoch"] for record in logged])
     spectra = [record["spectrum"] for record in logged]
     panels = figure.subplots(1, 4 if has_matrix else 1, squeeze=False)[0]
@@ -54,6 +58,12 @@ def _paint(figure: Any, logged: Sequence[Record], has_matrix: bool) -> None:
     visible = np.maximum(correlation, correlation.max() * 1e-9)  # rounding can leave eigenvalues below zero
     panels[0].semilogy(epochs, visible, color=BLUE, linewidth=0.5, alpha=0.6)
     panels[0].set(title="eigenvalues of $F$", xlabel="epoch")
+    if prediction is not None:
+        at = np.isin(prediction.steps, [record["step"] for record in logged])
+        for panel, values in zip(panels[: 1 + has_matrix], (prediction.s, prediction.p), strict=False):
+            least = correlation.max() * 1e-9 if panel is panels[0] else -np.inf
+            shown = np.maximum(np.sort(values[at], axis=1), least)
+            panel.plot(epochs, shown, color=VERMILION, linewidth=0.5, linestyle=(0, (4, 2)), alpha=0.8)
     if not has_matrix:
         return
     panels[1].plot(epochs, [spectrum["predictor"] for spectrum in spectra], color=BLUE, linewidth=0.5, alpha=0.6)

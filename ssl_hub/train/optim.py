@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ssl_hub.config import Optim, Recipe
+from ssl_hub.config import Optim
 from ssl_hub.errors import UsageError
 from ssl_hub.model.lars import Lars, start_momentum
 from ssl_hub.model.roles import weights
@@ -147,26 +147,3 @@ def load_named_state(optimizer: torch.optim.Optimizer, state: dict[str, dict[str
 def _named(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
     for group in optimizer.param_groups:
         yield from zip(group["names"], group["params"], strict=True)
-
-
-def sgd_units(recipe: Recipe) -> dict[str, Any]:
-    """What ``ssl_hub.theory.predict`` asks for, from a recipe trained by SGD."""
-    from ssl_hub.theory import flow_units
-
-    optim, target = recipe.optim, dict(recipe.target.options)
-    if optim.name != "sgd":
-        raise UsageError(f"{recipe.name} is trained by {optim.name}; the theory speaks of SGD: add optim.name=sgd")
-    reference = optim.reference_batch or recipe.train.batch_size
-    lr = optim.lr * recipe.train.batch_size / reference
-    ema = recipe.target.kind == "ema"
-    momentum = float(target.get("momentum") or 0.996) if ema else 0.0
-    units = flow_units(lr=lr, momentum=optim.momentum, weight_decay=optim.weight_decay, ema_m=momentum)
-    decay = optim.weight_decay if optim.predictor_weight_decay is None else optim.predictor_weight_decay
-    return {
-        "alpha_p": optim.predictor_lr_ratio,
-        "eta": units.eta,
-        "eta_p": optim.predictor_lr_ratio * decay,
-        "beta": units.beta if ema else None,
-        "lr": lr,
-        "momentum": optim.momentum,
-    }

@@ -116,7 +116,7 @@ def _prepared(
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
     if finished:
         raise run.Finished
-    loader, images, fingerprint = _open_loader(recipe, accelerator)
+    loader, images, fingerprint = open_loader(recipe, accelerator)
     accuracy = accuracy_monitor(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator, start)
     origin = before.get(INITIALISED_FROM)
@@ -243,7 +243,7 @@ def _same_folder(folder: Path, accelerator: Accelerator, **seen: bool) -> None:
         )
 
 
-def _open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[TrainLoader | StreamLoader, int | None, str]:
+def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[TrainLoader | StreamLoader, int | None, str]:
     """Where this process's views come from, the number of images that they are of (None where unknown), and what tells
     these images from others: the same on all processes."""
     data, schedule = recipe.data, recipe.train

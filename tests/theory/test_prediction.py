@@ -1,12 +1,25 @@
-"""Predictions of a run's hyperparameters against simulated training."""
+"""What the flow says of hyperparameters, in numbers and in sentences."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory.prediction import flow_units, predict
+from ssl_hub.theory.modes import stationary_shares
+from ssl_hub.theory.prediction import PredictorRule, Setting, Start, assumptions, flow_units, law, predict
 
 STL10 = {"lr": 0.03, "momentum": 0.9, "weight_decay": 4e-4, "ema_m": 0.996}
+DIRECT = Setting(
+    units=flow_units(**STL10), rate=4.0, loss="normalised", predictor=PredictorRule(kind="set"), target="ema"
+)
+START = Start(
+    s=np.array([2.0, 0.5, 0.5, 0.1]),
+    r=np.array([1.0, 0.9, 0.6, 0.05]),
+    gain=np.ones(4),
+    constant=np.array([1.0, 0.0, 0.0, 0.0]),
+    p=np.array([0.5, 0.3, 0.2, 0.4]),
+)
 
 
 def test_units_of_the_paper_s_training_runs():
@@ -14,77 +27,61 @@ def test_units_of_the_paper_s_training_runs():
     assert (units.alpha, units.eta, units.beta) == pytest.approx((0.3, 4e-4, 0.004 / 0.3))
 
 
-def test_prediction_of_the_paper_s_training_runs():
-    units = flow_units(**STL10)
-    got = predict(alpha_p=1.0, eta=units.eta, beta=units.beta, lr=0.03, momentum=0.9, steps=78_000)
-    assert got.survives
-    assert got.p_plus == pytest.approx(1 / 1.1, rel=1e-3)
-    assert got.steps_of_target == pytest.approx(250)
-    assert got.steps_to_forget == pytest.approx(1 / (2 * 4e-4 * 0.3))
-    assert got.least_K_without_ema < got.least_K < 0  # the target helps, and K is still negative on the way
-    text = "\n".join(got.sentences)
-    assert "survives" in text and "250 steps, 0.0032 of the run of 78000" in text
-
-
-def test_steps_to_learn_are_sgd_steps():
-    """Against explicit steps of a one-dimensional network, p and w = sqrt(s)."""
-    lr, sigma2 = 0.02, 0.5
-    got = predict(alpha_p=1.0, eta=0.05, beta=None, lr=lr, sigma2=sigma2, p0=0.3, s0=0.2)
-    p, w = 0.3, np.sqrt(0.2)
-    trace = []
-    for _ in range(20_000):
-        pull = 1.0 - (1 + sigma2) * p
-        p, w = p + lr * (w * w * pull - 0.05 * p), w + lr * (p * w * pull - 0.05 * w)
-        trace.append(p)
-    reached = int(np.flatnonzero(np.array(trace) > 0.95 * trace[-1])[0])
-    assert got.steps_to_learn == pytest.approx(reached, rel=0.05)
-    assert got.p_plus == pytest.approx(trace[-1], rel=1e-6)
-    assert got.s_plus == pytest.approx(w * w, rel=1e-6)
-
-
-def test_strong_decay_is_certain_collapse():
-    got = predict(alpha_p=1.0, eta=0.3, beta=0.4, lr=0.01)
-    assert not got.survives and np.isnan(got.p_plus) and np.isnan(got.steps_to_learn)
-    assert "every mode decays to 0" in got.sentences[1]
-
-
-def test_small_modes_under_a_slow_target_collapse_and_larger_ones_do_not():
-    settings = {"alpha_p": 1.0, "eta": 0.04, "beta": 0.05, "lr": 0.01, "sigma2": 0.0009, "tau0": 0.0}
-    edge = predict(**settings).smallest_surviving_p
-    assert edge == pytest.approx(0.0718, abs=2e-4)
-    for factor, lives in ((0.9, False), (1.1, True)):
-        p0 = factor * edge
-        assert predict(**settings, p0=p0, s0=p0 * p0).survives == lives
-
-
-@pytest.mark.parametrize("eta_p", [None, 0.2])
-def test_decay_of_the_predictor_moves_s_and_not_p(eta_p):
-    got = predict(alpha_p=5.0, eta=0.04, eta_p=eta_p, beta=None, lr=0.01)
-    assert got.survives
-    assert got.s_plus == pytest.approx(got.p_plus**2 * (1.0 if eta_p else 0.2))
-
-
-def test_no_decay_says_that_the_start_is_never_forgotten():
-    got = predict(alpha_p=1.0, eta=0.0, beta=10.0, lr=0.01)
-    assert got.survives and got.steps_to_forget == np.inf
-    assert any("never fades" in line for line in got.sentences)
-    assert not predict(alpha_p=1.0, eta=0.0, beta=10.0, lr=0.01, p0=-0.5, s0=0.1).survives
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"alpha_p": 0.0}, r"alpha_p is 0.0; expected a number in \(0, inf\)"),
-        ({"eta": -1.0}, r"eta is -1.0; expected a number in \[0, inf\)"),
-        ({"beta": 0.0}, r"beta is 0.0; expected a number in \(0, inf\)"),
+        ({"lr": 0.0}, r"lr is 0.0; expected a number in \(0, inf\)"),
+        ({"weight_decay": -1.0}, r"weight_decay is -1.0; expected a number in \[0, inf\)"),
         ({"momentum": 1.0}, r"momentum is 1.0; expected a number in \[0, 1\)"),
+        ({"ema_m": 1.1}, r"ema_m is 1.1; expected a number in \[0, 1\]"),
     ],
 )
 def test_values_out_of_range_are_named(changes, message):
     with pytest.raises(UsageError, match=message):
-        predict(**{"alpha_p": 1.0, "eta": 0.01, "beta": 0.4, "lr": 0.01, **changes})
+        flow_units(**{**STL10, **changes})
 
 
-def test_target_momentum_out_of_range_is_named():
-    with pytest.raises(UsageError, match=r"ema_m is 1.1; expected a number in \[0, 1\]"):
-        flow_units(lr=0.1, ema_m=1.1)
+@pytest.mark.parametrize("freq", [1, 5])
+def test_a_long_run_ends_where_the_closed_form_says(freq):
+    setting = replace(
+        DIRECT, units=flow_units(lr=0.03, momentum=0.9, ema_m=0.99), predictor=PredictorRule(kind="set", freq=freq)
+    )
+    got = predict(setting, START, steps=[0, 100, 200_000])
+    np.testing.assert_allclose(got.s[0], START.s)
+    np.testing.assert_allclose(got.s[-1] / got.s[-1].max(), stationary_shares(START.r, eps=0.1), atol=0.02)
+    assert got.spread[0] == pytest.approx(np.sqrt(1 - 2.0 / 3.1))
+    assert got.spread[-1] == pytest.approx(np.sqrt(1 - got.s[-1][0] / got.s[-1].sum()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "collapses"),
+    [
+        ({}, False),
+        ({"predictor": PredictorRule(kind="set", eps=20.0)}, True),
+        ({"predictor": PredictorRule(kind="identity")}, True),
+        ({"predictor": PredictorRule(kind="trained"), "target": "attached"}, True),
+        ({"predictor": PredictorRule(kind="trained"), "target": "online"}, False),
+    ],
+)
+def test_collapse_is_where_the_paper_has_it(changes, collapses):
+    got = predict(replace(DIRECT, **changes), START, steps=[20_000])
+    assert (got.spread[-1] < 0.05) == collapses
+
+
+def test_sentences_are_about_the_recipe_s_own_predictor_and_loss():
+    said = " ".join(law(DIRECT))
+    assert "One step advances time by 0.3; in flow units eta = 0.0004, beta = 0.0133." in said
+    assert "lags by 250 steps" in said
+    assert "more than 0.0909 of the best direction's (eps / (1 + eps))" in said
+    trained = " ".join(law(replace(DIRECT, predictor=PredictorRule(kind="trained"))))
+    assert "the start decides" in trained and "eps /" not in trained
+    assert "collapse" in law(replace(DIRECT, predictor=PredictorRule(kind="identity")))[-1]
+    assert "needs the normalised loss" in law(replace(DIRECT, loss="squared"))[-1]
+    printed = replace(DIRECT, predictor=PredictorRule(kind="set", form="paper"))
+    assert "(eps / (1 + eps))" not in " ".join(law(printed))  # its eps depends on the scale of F
+    assert not any("Fate" in line for line in law(DIRECT, described=False))
+
+
+def test_the_cosine_s_assumption_is_said_where_it_is_made():
+    assert any("one norm" in line for line in assumptions(DIRECT))
+    assert not any("one norm" in line for line in assumptions(replace(DIRECT, loss="squared")))

@@ -1,14 +1,13 @@
 """Stored numerical cases of every kind, each to its own tolerance."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory.reference import evaluate, flow_of, worst_error
+from tests.theory.reference import cases_of, evaluate, flow_of, worst_error
 
-CASES = json.loads((Path(__file__).parent / "reference_cases.json").read_text())
+CASES = cases_of(Path(__file__).parent / "reference_cases.json")
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])

@@ -1,4 +1,6 @@
-"""Evaluate a stored numerical case: `evaluate(case)["outputs"]` in the schema of the reference files.
+"""Stored numerical cases, evaluated by the functions of the package: `evaluate(case)` in the schema of the files.
+
+    python -m tests.theory.reference FILE.json     # every case of a file: its error beside its tolerance
 
 A case is a dict with `id`, `kind`, `equation`, `inputs` and, in the files, the expected `outputs`. Kinds:
 
@@ -17,8 +19,11 @@ stop-gradient, symmetrised or not) the words of its `id` and `equation` decide.
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +31,7 @@ import numpy as np
 from ssl_hub.errors import UsageError
 from ssl_hub.theory import decoupled, derived, discrete, dynamics, fixed_points, lowdim, scrambling
 from ssl_hub.theory.dynamics import Array, Flow, Trajectory, simulate
+from tests.theory.reference_quantities import along
 
 Case = Mapping[str, Any]
 FORMS: dict[str, discrete.Form] = {"paper": "paper", "homog": "homogeneous", "code": "normalised"}
@@ -57,6 +63,15 @@ def evaluate(case: Case, *, others: Sequence[Case] = ()) -> dict[str, Any]:
             raise UsageError(f"case {case['id']} takes its inputs from {inputs['same_as']}; pass that case in `others`")
         case = {**case, "inputs": {**source["inputs"], **{k: v for k, v in inputs.items() if k != "same_as"}}}
     return _KINDS[kind](case)
+
+
+def cases_of(path: str | Path) -> list[Case]:
+    """The cases of a file, which is a list of them or has them under `cases`; without how they were made."""
+    found = json.loads(Path(path).read_text())
+    cases = found["cases"] if isinstance(found, dict) else found
+    for case in cases:
+        case["outputs"] = {name: value for name, value in case["outputs"].items() if not name.startswith("crosscheck")}
+    return list(cases)
 
 
 def worst_error(got: Any, expected: Any) -> float:
@@ -133,7 +148,7 @@ def _ode(case: Case) -> dict[str, Any]:
     flow = flow_of(case)
     inputs = case["inputs"]
     path = simulate(flow, inputs["init"], inputs["t_eval"], **_tolerances(flow))
-    quantities = derived.along(path, inputs["init"])
+    quantities = along(path, inputs["init"])
     states = []
     for index, t in enumerate(path.t):
         states.append(
@@ -314,3 +329,18 @@ _KINDS: dict[str, Callable[[Case], dict[str, Any]]] = {
     "directpred": _directpred,
     "loop": _loop,
 }
+
+
+def main(path: str) -> int:
+    """Print the error of each case beside its tolerance; the number of cases above theirs."""
+    cases, above = cases_of(path), 0
+    for case in cases:
+        error = worst_error(evaluate(case, others=cases), case["outputs"])
+        above += not error <= case["tol_abs"]
+        print(f"{'ok' if error <= case['tol_abs'] else 'FAILS':<6}{error:.1e}  of {case['tol_abs']:.0e}  {case['id']}")
+    print(f"{len(cases) - above} of {len(cases)} cases within their tolerance")
+    return above
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1]), 1))

@@ -111,10 +111,8 @@ def main() -> None:
                 "last_loss": {"eigh": exact[-1]["loss"], "iteration": iterated[-1]["loss"]},
             }
         )
-    print(
-        "| step | weights apart, iteration | rounding alone | loss apart, iteration | rounding alone |\n"
-        "|---|---|---|---|---|"
-    )
+    print("| step | weights apart, iteration | rounding alone | loss apart, iteration | rounding alone |")
+    print("|---|---|---|---|---|")
     for place, row in enumerate(found[0]["iteration"]):
         columns = [
             statistics.median(one[kind][place][what] for one in found)

@@ -14,6 +14,7 @@ import io
 import json
 import pkgutil
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -271,6 +272,29 @@ def _exported(difference: Any) -> str:
     return "" if difference is None else "no" if isinstance(difference, str) else f"{difference:.0e}"
 
 
+def own_images() -> str:
+    """What each start gave on own images, as benchmarks/own_images.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "own-images.json").read_text())
+    columns = ("kNN", "probe", "fine-tuned")
+    rows = []
+    for start, seeds in found["starts"].items():
+        if not seeds:
+            continue
+        first = seeds[0]
+        how = f"lr {first['lr']:g}, BN {'frozen' if first['frozen BN'] else 'moving'}"
+        curve = " ".join(f"{value:.0f}" for value in first.get("while it trained", []))
+        rows.append((start, *(_spread([row[column] for row in seeds]) for column in columns), how, curve))
+    seeds = sorted({row["seed"] for row in found["starts"]["random"]})
+    head = ("start", "20-NN (%)", "probe (%)", "fine-tuned (%)", "fine-tuned with", "kNN while it trained, first seed")
+    where = f"{found['machine']}, torch {found['torch']}, timm {found['timm']}"
+    return f"Seeds {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
+
+
+def _spread(values: list[float]) -> str:
+    """Mean and, of several, standard deviation."""
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
 def _without_roles(docstring: str) -> str:
     return re.sub(r":\w+:(`)~?([\w.]+`)", r"\1\2", docstring)
 
@@ -300,7 +324,7 @@ def _table(head: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
 
 GENERATORS: dict[str, Callable[..., str]] = {
     generator.__name__: generator
-    for generator in (recipes, options, settings, importers, protocols, tables, families, exports, script)
+    for generator in (recipes, options, settings, importers, protocols, tables, families, exports, own_images, script)
 }
 
 

@@ -137,6 +137,15 @@ def test_a_file_that_differs_is_not_there_and_the_old_one_stays(tmp_path, monkey
     export("directpred-digits", tmp_path, format="torchscript", tolerance=1e-3)
 
 
+@pytest.mark.parametrize(("there", "to"), [("photos.json", "photos.pt"), ("best.pt", "best.pt"), ("model.pt", "")])
+def test_what_no_export_wrote_is_not_replaced(there, to, tmp_path):
+    (tmp_path / there).write_text('{"annotations": []}')
+    with pytest.raises(UsageError, match=f"{there}: there already, and no earlier export; choose another name"):
+        export("directpred-digits", tmp_path / to, format="torchscript")
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+    assert (tmp_path / there).read_text() == '{"annotations": []}'
+
+
 class Odd(nn.Module):
     """A model with what breaks exporters: the size of the batch that is traced stays in the program, or decides."""
 

@@ -301,7 +301,9 @@ def _without_roles(docstring: str) -> str:
 
 def _api_packages() -> dict[str, list[str]]:
     """The documented modules by package, the loose ones under the package's own name."""
-    loose = [found.name for found in pkgutil.iter_modules(ssl_hub.__path__) if not found.ispkg]
+    loose = [
+        found.name for found in pkgutil.iter_modules(ssl_hub.__path__) if not (found.ispkg or found.name == "__main__")
+    ]
     packages = {"ssl_hub": [f"ssl_hub.{name}" for name in loose]}
     for name in PACKAGES:
         packages[f"ssl_hub.{name}"] = list(_modules(importlib.import_module(f"ssl_hub.{name}")))

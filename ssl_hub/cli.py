@@ -135,8 +135,8 @@ def _guarded(run: Callable[[], None]) -> int:
     except OSError as error:
         if error.errno not in OF_THE_PLACE:
             raise
-        what = "no space left for the output" if error.errno == errno.ENOSPC else f"{error.strerror}: {error.filename}"
-        print(f"error: {what}; choose another place", file=sys.stderr)
+        place = f"{error.strerror}: {error.filename}; choose another place"
+        print(f"error: {'no space left for the output' if error.errno == errno.ENOSPC else place}", file=sys.stderr)
         return BAD_INPUT
     return 0
 

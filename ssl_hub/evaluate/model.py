@@ -24,7 +24,7 @@ from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
 from ssl_hub.evaluate.features import Features, extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
-from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
+from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable, labels_of
 from ssl_hub.evaluate.overlap import refuse_overlap, refuse_overlap_of_folds
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
@@ -254,6 +254,7 @@ def checked(
     fitted, judged = sources
     labels = labels_of(fitted), labels_of(judged)
     check_labels(*labels)
+    check_several(labels[0])
     allow: Any = {"allow": extraction.allow_overlap, "accelerator": work.accelerator}
     if extraction.folds is None:
         fold_of, shared = None, refuse_overlap(fitted, judged, **allow)

@@ -207,6 +207,12 @@ def _not_found(text: str, places: Sequence[Place]) -> UsageError:
 def _no_release_at(path: str) -> UsageError:
     """What is at a path instead of a release, and one way on."""
     folder = expanded(path)
+    run, _, step = path.rpartition("@")
+    if step.isdecimal() and (expanded(run) / RECIPE).is_file():
+        return UsageError(
+            f"{path!r} is a step of a run: knn, probe, embed, similar and finetune take it; here it is the run as it"
+            f" ended, {run!r}"
+        )
     if (folder / RECIPE).is_file():
         return UsageError(f"{path!r} is a run that is not finished: it has no {CONFIG} yet; go on training it")
     if folder.is_dir():

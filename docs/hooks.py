@@ -14,6 +14,7 @@ import io
 import json
 import pkgutil
 import re
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -317,13 +318,38 @@ def _exported(difference: Any) -> str:
     return "" if difference is None else "no" if isinstance(difference, str) else f"{difference:.0e}"
 
 
+def own_images() -> str:
+    """What each start gave on own images, as benchmarks/own_images.py last found it."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "own-images.json").read_text())
+    columns = ("kNN", "probe", "fine-tuned")
+    rows = []
+    for start, seeds in found["starts"].items():
+        if not seeds:
+            continue
+        first = seeds[0]
+        how = f"lr {first['lr']:g}, BN {'frozen' if first['frozen BN'] else 'moving'}"
+        curve = " ".join(f"{value:.0f}" for value in first.get("while it trained", []))
+        rows.append((start, *(_spread([row[column] for row in seeds]) for column in columns), how, curve))
+    seeds = sorted({row["seed"] for row in found["starts"]["random"]})
+    head = ("start", "20-NN (%)", "probe (%)", "fine-tuned (%)", "fine-tuned with", "kNN while it trained, first seed")
+    where = f"{found['machine']}, torch {found['torch']}, timm {found['timm']}"
+    return f"Seeds {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
+
+
+def _spread(values: list[float]) -> str:
+    """Mean and, of several, standard deviation."""
+    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+
+
 def _without_roles(docstring: str) -> str:
     return re.sub(r":\w+:(`)~?([\w.]+`)", r"\1\2", docstring)
 
 
 def _api_packages() -> dict[str, list[str]]:
     """The documented modules by package, the loose ones under the package's own name."""
-    loose = [found.name for found in pkgutil.iter_modules(ssl_hub.__path__) if not found.ispkg]
+    loose = [
+        found.name for found in pkgutil.iter_modules(ssl_hub.__path__) if not (found.ispkg or found.name == "__main__")
+    ]
     packages = {"ssl_hub": [f"ssl_hub.{name}" for name in loose]}
     for name in PACKAGES:
         packages[f"ssl_hub.{name}"] = list(_modules(importlib.import_module(f"ssl_hub.{name}")))
@@ -355,6 +381,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
         tables,
         families,
         exports,
+        own_images,
         flow_errors,
         collapse_forecasts,
         script,

@@ -17,6 +17,7 @@ from ssl_hub.processes import speaks
 from ssl_hub.stopping import REQUEUE, Interrupted, disregard, interruptible
 
 BAD_INPUT, INTERRUPTED = 2, 130
+OF_THE_PLACE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
 
 def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> int:
@@ -132,9 +133,10 @@ def _guarded(run: Callable[[], None]) -> int:
     except BrokenPipeError:  # the reader, `head` say, has seen enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until exit, so that the final flush has a place to go
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in OF_THE_PLACE:
             raise
-        print("error: no space left for the output", file=sys.stderr)
+        place = f"{error.strerror}: {error.filename}; choose another place"
+        print(f"error: {'no space left for the output' if error.errno == errno.ENOSPC else place}", file=sys.stderr)
         return BAD_INPUT
     return 0
 

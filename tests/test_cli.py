@@ -1,5 +1,6 @@
 """The command line: thin, machine-readable where asked, and one line for bad input."""
 
+import errno
 import json
 import os
 import runpy
@@ -207,6 +208,27 @@ def test_ctrl_c_and_a_full_disk_are_one_line(capsys):
     done = run_alone(code + " sys.stdout = sys.__stdout__; sys.exit(code)")
     assert done.returncode == 2
     assert done.stderr.startswith("error: no space left for the output\n")
+
+
+def test_the_module_is_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ssl_hub", "recipes", "byol-digits"])
+    with pytest.raises(SystemExit, match="^0$"):
+        runpy.run_module("ssl_hub", run_name="__main__")
+    assert capsys.readouterr().out.startswith("byol-digits ")
+
+
+def test_a_place_that_cannot_be_written_or_read_is_one_line_and_a_missing_file_of_ours_a_traceback(capsys):
+    def fails(error: OSError) -> int:
+        def run() -> None:
+            raise error
+
+        return guarded(run)
+
+    assert fails(PermissionError(errno.EACCES, "Permission denied", "/srv/photos")) == 2
+    assert capsys.readouterr().err == "error: Permission denied: /srv/photos; choose another place\n"
+    assert fails(OSError(errno.EROFS, "Read-only file system", "/srv/index")) == 2
+    with pytest.raises(FileNotFoundError):
+        fails(FileNotFoundError(errno.ENOENT, "No such file or directory", "assets/page.html"))
 
 
 def test_a_terminal_of_ascii_gets_every_answer():

@@ -59,6 +59,12 @@ def check_trainable(train: Labels) -> None:
             f"{train.name} has {len(train.y)} images for {len(train.classes)} classes, expected at least one per class;"
             " use a larger training split"
         )
+    check_several(train)
+
+
+def check_several(train: Labels) -> None:
+    """Raise UsageError where a labelled split shows one class alone, which every image is then taken for."""
+    assert train.classes is not None
     shown = np.unique(train.y)
     if len(shown) == 1:
         raise UsageError(

@@ -25,7 +25,7 @@ from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
 from ssl_hub.evaluate.features import Features, extract, pixel_model
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
-from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
+from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable, labels_of
 from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
@@ -256,6 +256,7 @@ def checked(
     fitted, judged = sources
     labels = labels_of(fitted), labels_of(judged)
     check_labels(*labels)
+    check_several(labels[0])
     if extraction.folds is None:
         fold_of = None
         shared = refuse_overlap(fitted, judged, allow=extraction.allow_overlap, accelerator=work.accelerator)

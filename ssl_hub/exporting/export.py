@@ -60,7 +60,8 @@ def export(
     The file takes batches of any number. It is run again on pictures in batches of 1, 3 and 5 and compared with the
     model; where any output differs by more than ``tolerance`` of its greatest value, nothing is left. Beside it lies
     JSON that says how an image becomes its input, what comes out, the classes, where the weights are from and under
-    which licence, the greatest difference, and the file's sha256. The file holds the same but for the last two.
+    which licence, the greatest difference, and the file's sha256. The file holds the same but for the last two. An
+    earlier export of the same name is replaced, and nothing else is.
 
     Args:
         model: a run folder, release name, ``timm:NAME``, ``timm:NAME@TAG``, Hub address or a timm model.
@@ -80,6 +81,7 @@ def export(
     chosen = FORMATS[format]
     number(0, 1).check("tolerance", tolerance)
     path, beside = _places(to, chosen.ending)
+    _refuse_others(path, beside)
     made = make_program(model, head=head, features=features, kind=input, image_size=image_size)
     chosen.check(made.program)
     says = about(_name_of(model), made)
@@ -124,6 +126,25 @@ def _places(to: str | Path, ending: str) -> tuple[Path, Path]:
         raise UsageError(f"{place.name} is no name for this format; name it {place.stem}{ending}")
     refuse_missing_folder(place)
     return place, place.with_suffix(".json")
+
+
+def _refuse_others(path: Path, beside: Path) -> None:
+    """Raise UsageError where a file would be replaced that no export wrote: photographs.json may be annotations, and
+    best.pt a checkpoint."""
+    there = [place for place in (path, beside) if place.exists()]
+    if there and not _is_ours(beside):
+        raise UsageError(
+            f"{' and '.join(map(str, there))}: there already, and no earlier export; choose another name, or take it"
+            " away"
+        )
+
+
+def _is_ours(beside: Path) -> bool:
+    try:
+        says = json.loads(beside.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(says, dict) and {"format", "preprocessing", "parity", "file"} <= says.keys()
 
 
 def _name_of(model: str | Path | nn.Module) -> str:

@@ -55,6 +55,32 @@ def _check_onnx(program: Program) -> None:
 
 
 def _write_onnx(program: Program, images: Tensor, path: Path, about: str) -> None:
+    try:
+        made = _made_onnx(program, images)
+    except Exception:
+        with _plain_attention(program) as changed:
+            if not changed:
+                raise
+            made = _made_onnx(program, images)
+    made.model.metadata_props[ABOUT] = about
+    made.save(path, external_data=False)
+
+
+@contextmanager
+def _plain_attention(program: Program) -> Iterator[int]:
+    """Attention of timm's layers as products and a softmax; gives how many had it fused. torch's exporter takes fused
+    attention of four dimensions alone, and Hiera's has five."""
+    fused: list[Any] = [module for module in program.modules() if getattr(module, "fused_attn", False) is True]
+    for module in fused:
+        module.fused_attn = False
+    try:
+        yield len(fused)
+    finally:
+        for module in fused:
+            module.fused_attn = True
+
+
+def _made_onnx(program: Program, images: Tensor) -> torch.onnx.ONNXProgram:
     made = torch.onnx.export(
         program,
         (images,),
@@ -65,8 +91,7 @@ def _write_onnx(program: Program, images: Tensor, path: Path, about: str) -> Non
         dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
     )
     assert made is not None
-    made.model.metadata_props[ABOUT] = about
-    made.save(path, external_data=False)
+    return made
 
 
 def _open_onnx(path: Path) -> Run:

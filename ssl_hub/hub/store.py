@@ -249,6 +249,12 @@ def _no_release_at(path: str) -> UsageError:
         return UsageError(f"{path!r} is {LOST}; restore it, or fetch it again")
     if state == UNFINISHED:
         return UsageError(f"{path!r} is {UNFINISHED}; go on training it: `ssl-hub resume {shlex.quote(path)}`")
+    run, _, step = path.rpartition("@")
+    if step.isdecimal() and (expanded(run) / RECIPE).is_file():
+        return UsageError(
+            f"{path!r} is a step of a run: knn, probe, embed, similar and finetune take it; here it is the run as it"
+            f" ended, {run!r}"
+        )
     if folder.is_dir():
         return UsageError(f"{path!r} has no {CONFIG}, so it is no release; is the path that of another folder?")
     beside = [config.parent.name for config in folder.parent.glob(f"*/{CONFIG}")]

@@ -111,6 +111,8 @@ def initial(recipe: Recipe) -> Initial:
     if PARTS in name or Path(name).suffix in SUFFIXES or (expanded(name).is_file() and not is_pretrained(name)):
         return _of_file(name, recipe)
     _check_is_meant(name)
+    if is_pretrained(name):
+        _check_architecture(recipe, _timm_parts(name)[0])  # before anything is downloaded
     found = pretrained(name, image_size=recipe.views.size if is_pretrained(name) else None)
     config: dict[str, Any] = found.model.pretrained_cfg  # type: ignore[assignment]
     theirs = found.model.made_by.name if found.config is None else found.config["architecture"]  # type: ignore[union-attr]

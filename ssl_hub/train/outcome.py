@@ -161,7 +161,8 @@ def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str
     """The last words of a run: what was measured, what was published, and what to do next."""
     lines = [f"done: {recipe.name} in {folder}"]
     lines += [f"  {line}" for line in listed(results)]
-    if unmeasured is not None:
+    own = recipe.runtime.monitor_data
+    if unmeasured is not None and own is None:
         lines.append(f"  not probed: {unmeasured}")
     lines += [
         f"  published {e.value} %{f' (std {e.std})' if e.std is not None else ''}  {e.metric}, {e.source}"
@@ -169,7 +170,7 @@ def summary(recipe: Recipe, folder: Path, results: list[Result], unmeasured: str
     ]
     if collapsed:
         lines.append("  the features have collapsed: this is no useful backbone")
-    data = recipe.data.name if unmeasured in (None, TOO_MANY) else "DATA_WITH_LABELS"
+    data = recipe.data.name if unmeasured in (None, TOO_MANY) else own or "DATA_WITH_LABELS"
     name = folder.name if folder.parent == home() else str(folder)
     lines += [
         "next:",

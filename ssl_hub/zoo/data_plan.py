@@ -13,7 +13,8 @@ from ssl_hub.zoo.advice import FEWEST_IMAGES, goes_beyond, is_dim, is_wide, open
 
 _GREY = ("1", "L", "LA", "I", "F", "I;16", "I;16B", "I;16L")
 _FEWEST_STEPS = 4_000  # of a run that is to learn something
-_PHOTOGRAPH = 56  # pixels of the shorter side from which weights of ImageNet help
+_PHOTOGRAPH = 24  # pixels of the shorter side from which weights of ImageNet help, see benchmarks/own_images.py
+_ENLARGED = 64  # pixels of their views, at least: weights of ImageNet know larger things
 _WEIGHTS = "resnet50.a1_in1k"
 _SMALL_DATA = 100_000  # images below which a small backbone and smaller views do
 
@@ -100,7 +101,7 @@ def _continued(settings: Mapping[str, str], size: int, images: int) -> Plan:
     """Training that goes on from ImageNet weights on the same images."""
     recipe = RECIPES["directpred-own"]
     kept = {key: value for key, value in settings.items() if key.startswith(("data.", "views.view"))}
-    kept |= {"backbone.init": _WEIGHTS, "views.size": str(size)}
+    kept |= {"backbone.init": _WEIGHTS, "views.size": str(max(size, _ENLARGED))}
     if recipe.train.batch_size > images // 4:
         kept["train.batch_size"] = str(2 ** max(1, int(math.log2(max(images // 4, 2)))))
     return Plan(recipe.name, kept, ("from weights that have seen many others, where there are few images",))

@@ -141,6 +141,8 @@ def test_a_split_of_one_class_and_classes_without_images_are_said(sorted_folder,
     assert "note: all" not in found.err and "greys (train, 20 % held out)" in found.out
     assert main([*knn, "--test-split", "train[:20]", "--train-split", "train[20:]"]) == 0
     assert "note: of 5 classes greys/train[:20] has no image of 3 of them (c, d, e)" in capsys.readouterr().err
+    assert main([*knn, "--test-split", "train[10:]", "--train-split", "train[:10]"]) == 2
+    assert "all 10 images of greys/train[:10] are of class 'a', expected two or more" in capsys.readouterr().err
 
 
 def test_a_held_out_part_shows_every_class(sorted_folder):

@@ -21,7 +21,7 @@ def scores_of(name: str, *words: str) -> dict:
 
 def test_every_example_is_tested():
     tested = {"frozen_features.py", "finetune_timm.py", "finetune_transformers.py"}
-    tested |= {"segmentation_torchvision.py", "serve_onnx.py"}
+    tested |= {"segmentation_torchvision.py", "detection_torchvision.py", "serve_onnx.py"}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -45,6 +45,18 @@ def test_finetuning_a_release_beats_training_from_scratch(name: str):
 def test_maps_of_a_release_say_which_digit_a_pixel_belongs_to():
     scores = scores_of("segmentation_torchvision.py")
     assert scores["released"] > scores["untrained"] + 0.08
+
+
+@SLOW
+def test_maps_of_a_release_find_digits():
+    scores = scores_of("detection_torchvision.py")
+    assert scores["released"] > scores["untrained"] + 0.08
+
+
+@pytest.mark.parametrize("name", ["segmentation_torchvision.py", "detection_torchvision.py"])
+def test_torchvision_takes_the_maps_of_a_release(name: str):
+    scores = scores_of(name, "--scenes", "4", "--test-scenes", "4", "--epochs", "1")
+    assert set(scores) == {"released", "untrained"} and all(0 <= score <= 1 for score in scores.values())
 
 
 def test_a_service_without_torch_answers_as_the_release_does(tmp_path: Path):

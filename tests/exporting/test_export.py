@@ -137,6 +137,15 @@ def test_a_file_that_differs_is_not_there_and_the_old_one_stays(tmp_path, monkey
     export("directpred-digits", tmp_path, format="torchscript", tolerance=1e-3)
 
 
+@pytest.mark.parametrize(("there", "to"), [("photos.json", "photos.pt"), ("best.pt", "best.pt"), ("model.pt", "")])
+def test_what_no_export_wrote_is_not_replaced(there, to, tmp_path):
+    (tmp_path / there).write_text('{"annotations": []}')
+    with pytest.raises(UsageError, match=f"{there}: there already, and no earlier export; choose another name"):
+        export("directpred-digits", tmp_path / to, format="torchscript")
+    assert [path.name for path in tmp_path.iterdir()] == [there]
+    assert (tmp_path / there).read_text() == '{"annotations": []}'
+
+
 class Odd(nn.Module):
     """A model with what breaks exporters: the size of the batch that is traced stays in the program, or decides."""
 
@@ -168,6 +177,24 @@ def test_what_tracing_gets_wrong_is_found(odd, kind, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         export(Odd(odd), tmp_path / "out", format=kind)
     assert not (tmp_path / "out").exists()
+
+
+class Fused(Odd):
+    """Attention of five dimensions, fused as timm's layers have it; torch's exporter to ONNX takes four."""
+
+    fused_attn = True
+
+    def forward(self, x):
+        q = (x * self.weight[:, None, None]).reshape(x.shape[0], 3, 1, 8, 8)
+        if self.fused_attn:
+            return nn.functional.scaled_dot_product_attention(q, q, q).flatten(1)
+        return ((q @ q.transpose(-2, -1) / 8**0.5).softmax(-1) @ q).flatten(1)
+
+
+def test_attention_of_five_dimensions_is_written(kind, tmp_path):
+    model = Fused("fused")
+    assert export(model, tmp_path, format=kind, input="float").about["parity"]["relative"] < 1e-5
+    assert model.fused_attn
 
 
 def test_a_model_in_memory_stays_as_it_is(tmp_path):

@@ -38,6 +38,9 @@ def test_nothing_that_fits_is_an_error_with_counts_and_names(file):
         import_checkpoint(file, others.STL10)
     message = str(raised.value)
     assert "0 of 78 tensors match resnet10_narrow" in message
+    torch.save(backbones.create("test_efficientnet").state_dict(), file)
+    with pytest.raises(UsageError, match="of 78 tensors match resnet10_narrow; .* is it another architecture"):
+        import_checkpoint(file, others.STL10)  # a few layers are called alike
     assert "'blocks.0.attn.weight', 'head.weight'" in message
     assert "'conv1.weight'" in message
     assert not store.home().exists()

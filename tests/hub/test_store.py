@@ -158,6 +158,13 @@ def test_a_folder_of_something_else_does_not_hide_a_release(released, tmp_path, 
     assert store.where("byol-digits")[0].state == "has no config.json: no release"
 
 
+def test_a_step_of_a_run_is_no_release(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"run@40' is a step of a run: .* here it is the run as it ended, '.*run'"):
+        store.resolve(tmp_path / "run@40")
+
+
 def test_a_run_that_is_not_finished_and_one_in_runs_are_told_of(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     unfinished = store.home() / "byol-digits"

@@ -197,6 +197,7 @@ def test_weights_that_do_not_all_fit_are_named_with_their_shapes(saved, tmp_path
         ("resnet18", r"an architecture without weights: timm's weights of it are resnet18\.a1_in1k, "),
         ("timm:resnet18", "an architecture without weights"),
         ("resnet18.nonsense", "resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"),
+        ("resnet50.a1_in1k", "is a resnet50, .* a resnet18: add backbone.name=resnet50"),  # before a download
         ("gone.pth", "there is no file"),
         ("./somewhere", "no folder './somewhere'"),
         (

@@ -47,6 +47,7 @@ def test_own_labels_are_measured_on_in_folds_and_training_is_the_same(tmp_path, 
     assert read_facts(measured)["measured_on"] == "24 labelled images of own (train), 5 folds"
     assert "probe " in told and "24 labelled images of own (train), 5 folds" in told
     assert not any("probe_top1" in row for row in read_metrics(plain))
+    assert "not probed" not in told and f"ssl-hub probe {measured} --data {own}\n" in told
 
 
 @pytest.mark.parametrize(

@@ -121,18 +121,20 @@ def test_folders_below_classes_that_differ_or_have_images_beside_them_are_none_o
     assert [said_of(tmp_path / name) for name in ("differ", "beside", "splits")] == [[], [], []]
 
 
-@pytest.mark.parametrize(("side", "count", "expected"), [(32, 40, None), (64, 20, "4"), (300, 400, None)])
+@pytest.mark.parametrize(
+    ("side", "count", "expected"), [(16, 40, None), (32, 40, "8"), (64, 20, "4"), (300, 400, None)]
+)
 def test_few_photographs_may_start_from_weights(tmp_path: Path, side: int, count: int, expected: str | None) -> None:
     fill(tmp_path / "photos" / "ant", count, side)
     advised = plan(survey(str(tmp_path / "photos")))
     assert advised is not None
-    if side < 56:
+    if side < 24:
         assert advised.continued is None
         return
     words = shlex.split(advised.continued.command(str(tmp_path / "photos")))  # type: ignore[union-attr]
     settings = dict(word.split("=", 1) for word in words[5:])
     made = get_recipe("directpred-own", **settings)
-    assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (64 if side == 64 else 128)
+    assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (128 if side == 300 else 64)
     assert settings.get("train.batch_size") == expected and made.train.batch_size <= count // 4
 
 

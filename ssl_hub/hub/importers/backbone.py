@@ -37,7 +37,7 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
         refuse.
 
     Raises:
-        UsageError: no name matches (``0 of N``), or two different backbones are there: none is the first.
+        UsageError: under half of the names match (``0 of N``), or two different backbones are there: none is the first.
     """
     bare = {
         bare_name(name): name for name in own
@@ -53,12 +53,12 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
         for start in range(len(parts)):
             if ".".join(parts[start:]) in own:
                 counts["".join(f"{part}." for part in parts[:start])] += 1
-    if not counts:
+    most = max(counts.values(), default=0)
+    if 2 * most < len(own):  # what layers of any network are called
         raise UsageError(
-            f"{where}: 0 of {len(own)} tensors match {architecture}; it has names like {_first(tensors)}, expected ones"
-            f" that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
+            f"{where}: {most} of {len(own)} tensors match {architecture}; it has names like {_first(tensors)}, expected"
+            f" ones that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
         )
-    most = max(counts.values())
     best = min((prefix for prefix in counts if counts[prefix] == most), key=len)
     body, claimed = _below(tensors, best, own), {f"{best}{name}" for name in own}
     # Another model beside it: most of its names, which are not the found one's own (a layer has some of the whole's).

@@ -17,6 +17,7 @@ from ssl_hub.evaluate.model import open_model
 from ssl_hub.report.html import Markup, Missing, element, together
 from ssl_hub.report.record import Record
 from ssl_hub.train.outcome import readable, thinned
+from ssl_hub.train.sweep import Outcome
 
 BANK, QUERIES = 5_000, 1_000  # images looked at, evenly spaced over their splits
 
@@ -35,10 +36,11 @@ class Evidence:
 
 @dataclass(eq=False)
 class Story:
-    """Runs side by side, on ``data`` (by default on what each was trained on)."""
+    """Runs side by side, on ``data`` (by default on what each was trained on), or those of a ``sweep``."""
 
     records: Sequence[Record]
     data: str | None = None
+    sweep: Outcome | None = None
     _evidence: dict[str, Evidence | Missing] = field(default_factory=dict)
 
     @property

@@ -25,6 +25,7 @@ from ssl_hub.errors import UsageError
 Chain = list[dict[str, Any]]
 
 LINEAGE = "lineage"  # the key in "ssl_hub" of config.json and in "run" of recipe.json
+INITIALISED_FROM = "initialised_from"  # in the facts of recipe.json: what the backbone started from
 UNKNOWN = "unknown"  # the licence of what states none
 # Of a run's facts, those that say how its weights came to be.
 OF_A_RUN = (

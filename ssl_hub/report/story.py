@@ -60,7 +60,7 @@ class Story:
         return found
 
     def _gather(self, record: Record) -> Evidence:
-        subject = open_model(record.folder)
+        subject = open_model(record.model)
         own = record.recipe.data if record.recipe is not None else None
         train, test = (own.train_split, own.test_split) if own is not None else ("train", "test")
         bank = open_split(subject, self.data, train)

@@ -7,7 +7,7 @@ import shlex
 from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, table, together
 from ssl_hub.report.record import read_record
 from ssl_hub.report.story import Story
-from ssl_hub.tables.grids import Grid, shown
+from ssl_hub.tables.grids import Grid
 from ssl_hub.train.sweep import Outcome
 
 
@@ -51,13 +51,13 @@ def _sweep(story: Story) -> Outcome:
 
 def _map(grid: Grid, title: str) -> Markup:
     """A table whose cells are the darker the higher their mean is."""
-    found, shares = grid.values[title], grid.shares(title)
+    shares = grid.shares(title)
     rows = []
     for row in grid.rows:
         cells = [
             element(
                 "td",
-                shown(found.get(row + column)) or ABSENT,
+                grid.shown(title, row + column) or ABSENT,
                 style=f"--share:{shares[row + column]:.3f}" if row + column in shares else None,
             )
             for column in grid.columns

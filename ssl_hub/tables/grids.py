@@ -23,6 +23,7 @@ class Grid:
 
     axes: Mapping[str, Sequence[str]]
     values: Mapping[str, Mapping[Point, Sample | None]]
+    seeds: int = 1  # that were meant for each point
 
     @property
     def row_axes(self) -> list[str]:
@@ -72,7 +73,7 @@ class Grid:
             picture = axes.imshow(means, cmap="viridis", aspect="auto")
             for (y, r), (x, c) in itertools.product(enumerate(self.rows), enumerate(self.columns)):
                 colour = "black" if shares.get(r + c, 1.0) > 0.6 else "white"
-                text = shown(found.get(r + c)).replace(" (", "\n(")
+                text = self.shown(title, r + c).replace(" (", "\n(")
                 axes.text(x, y, text, color=colour, ha="center", va="center", fontsize=7)
             axes.set(xlabel=self.column_axis, ylabel=", ".join(self.row_axes))
             axes.set_xticks(range(len(self.columns)), [value for (value,) in self.columns])
@@ -84,6 +85,14 @@ class Grid:
             figure.savefig(out, format="svg", metadata={"Date": None})
         return out.getvalue()
 
+    def shown(self, title: str, point: Point) -> str:
+        """A number with its interval, and what is odd about it; nothing where there is none."""
+        sample = self.values[title].get(point)
+        if sample is None:
+            return ""
+        fewer = f", {sample.runs} of {self.seeds} runs" if (sample.runs or self.seeds) < self.seeds else ""
+        return sample.with_interval + fewer + (f", {sample.collapsed} collapsed" if sample.collapsed else "")
+
     def head(self, title: str) -> list[str]:
         """What stands over the columns of a table of a measurement."""
         if self.column_axis is None:
@@ -92,20 +101,12 @@ class Grid:
         return [*others, f"{last} / {self.column_axis}", *self.axes[self.column_axis]]
 
     def _lines(self, title: str) -> tuple[list[str], list[list[str]]]:
-        found = self.values[title]
-        rows = [[*row, *(shown(found.get(row + column)) for column in self.columns)] for row in self.rows]
+        rows = [[*row, *(self.shown(title, row + column) for column in self.columns)] for row in self.rows]
         return self.head(title), rows
 
     def _table(self, title: str) -> str:
         head, rows = self._lines(title)
         return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *rows))
-
-
-def shown(sample: Sample | None) -> str:
-    """A number with its interval; nothing where there is none."""
-    if sample is None:
-        return ""
-    return sample.with_interval + (f", {sample.collapsed} collapsed" if sample.collapsed else "")
 
 
 def _mean(sample: Sample | None) -> float:

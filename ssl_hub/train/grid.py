@@ -170,8 +170,9 @@ def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progres
 def _bar(tasks: Sequence[Task], done: int, show_progress: bool) -> tqdm[None]:
     interval = 0.5 if sys.stderr.isatty() else 60 * MINUTES_BETWEEN_LINES
     total = sum(task.steps for task in tasks)
+    unit = "step" if total > len(tasks) else "run"
     return tqdm(
-        total=total, initial=done, unit="step", dynamic_ncols=True, mininterval=interval, disable=not show_progress
+        total=total, initial=done, unit=unit, dynamic_ncols=True, mininterval=interval, disable=not show_progress
     )
 
 

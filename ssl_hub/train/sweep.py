@@ -98,6 +98,7 @@ class Outcome:
         rows = [(point, places.get(self.sweep.name_of(point))) for point in self.sweep.points()]
         return Grid(
             axes=self.sweep.axes,
+            seeds=self.sweep.seeds,
             values={
                 title: {tuple(point.values()): samples[place] for point, place in rows if place is not None}
                 for title, samples in self.comparison.results.items()

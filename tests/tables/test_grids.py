@@ -1,5 +1,7 @@
 """A grid of numbers as tables and as a picture: each number where its point is, holes where nothing was measured."""
 
+from dataclasses import replace
+
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.grids import Grid
 
@@ -43,3 +45,9 @@ def test_the_picture_has_every_number_and_is_the_same_twice():
     assert picture == TWO_AXES.svg()
     assert picture.count(b"51.00") == 1 and picture.count(b"), 1 collapsed") == 1
     assert Grid(axes=TWO_AXES.axes, values={}).svg() is None
+
+
+def test_a_number_of_fewer_runs_than_were_meant_says_so():
+    three = replace(TWO_AXES, seeds=3)
+    assert three.shown("probe", ("0.1", "0")) == f"{SURE}, 2 of 3 runs"
+    assert three.shown("probe", ("0.1", "0.1")) == ""

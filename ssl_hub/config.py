@@ -32,9 +32,9 @@ class Part:
 class Backbone:
     """Any timm model, from random weights or from those that ``init`` names; ``views.mean`` and ``std`` follow them.
 
-    ``init`` is a timm tag (``resnet50.a1_in1k``), the folder or name of a run or release, ``hf-hub:OWNER/NAME``, or a
-    checkpoint (``FILE``, ``FILE::SOURCE``, ``FILE::SOURCE::target``). ``zero_init_last`` starts each residual branch at
-    zero where the architecture has the option and the weights are random.
+    ``init`` is a timm tag (``resnet50.a1_in1k``), the folder or name of a run or release, ``RUN@STEP``,
+    ``hf-hub:OWNER/NAME``, or a checkpoint (``FILE``, ``FILE::SOURCE``, ``FILE::SOURCE::target``). ``zero_init_last``
+    starts each residual branch at zero where the architecture has the option and the weights are random.
     """
 
     name: str = "resnet50"

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from types import FrameType
 from typing import NamedTuple
 
 from ssl_hub.errors import UsageError
@@ -70,10 +71,17 @@ def import_all() -> None:
 
 
 def owner_of_caller() -> str:
-    """The package whose code, from outside the registries, is running: ``ssl_hub``, a plug-in's, or ``__main__``."""
+    """The package on whose behalf something is registered: ``ssl_hub``, a plug-in's, or ``__main__``.
+
+    A function of this package that registers things works for whoever has called it.
+    """
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") in (__name__, "ssl_hub.registry"):
+    while frame.f_back is not None and _owner(frame) == OURS and frame.f_code.co_name != "<module>":
         frame = frame.f_back
+    return _owner(frame)
+
+
+def _owner(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "__main__")).partition(".")[0]
 
 

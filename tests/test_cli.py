@@ -210,13 +210,6 @@ def test_ctrl_c_and_a_full_disk_are_one_line(capsys):
     assert done.stderr.startswith("error: no space left for the output\n")
 
 
-def test_the_module_is_the_command(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["ssl_hub", "recipes", "byol-digits"])
-    with pytest.raises(SystemExit, match="^0$"):
-        runpy.run_module("ssl_hub", run_name="__main__")
-    assert capsys.readouterr().out.startswith("byol-digits ")
-
-
 def test_a_place_that_cannot_be_written_or_read_is_one_line_and_a_missing_file_of_ours_a_traceback(capsys):
     def fails(error: OSError) -> int:
         def run() -> None:

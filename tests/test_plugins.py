@@ -82,7 +82,10 @@ assert main(["train", "byol-diagonal-digits", "--output", {str(run)!r}, *sys.arg
 
 
 def test_a_module_that_is_named_is_found_in_processes_that_are_started(tmp_path):
-    (tmp_path / "mine.py").write_text("from ssl_hub.evaluate.protocols import *\nPROTOCOLS.add('mine', Cached())\n")
+    (tmp_path / "mine.py").write_text(
+        "from ssl_hub.evaluate.protocols import *\nfrom ssl_hub.hub.importers.project import source\n"
+        "PROTOCOLS.add('mine', Cached())\nsource('mylab', 'encoder', licence='MIT')(dict)\n"
+    )
     child = "from ssl_hub.evaluate.protocols import PROTOCOLS; print('mine' in PROTOCOLS)"
     code = f"""
 import subprocess, sys
@@ -91,7 +94,7 @@ assert main(["plugins", "--import", "mine"]) == 0
 print(subprocess.run([sys.executable, "-c", {child!r}], capture_output=True, text=True).stdout)
 """
     said = python(code, cwd=tmp_path, path=tmp_path / "elsewhere")
-    assert said == "mine  (--import, $SSL_HUB_IMPORT)  protocol mine\nTrue\n\n"
+    assert said == "mine  (--import, $SSL_HUB_IMPORT)  protocol mine, source mylab\nTrue\n\n"
 
 
 def test_a_clash_names_both(unimported, monkeypatch, tmp_path):

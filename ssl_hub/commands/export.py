@@ -9,7 +9,7 @@ from ssl_hub.commands import Subparsers
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("export", help="write a model as ONNX, torch.export or TorchScript, and check it")
-    parser.add_argument("model", help="run folder, release name, timm:NAME, timm:NAME@TAG, or hf-hub:OWNER/NAME")
+    parser.add_argument("model", help="run folder, RUN@STEP, release, timm:NAME, timm:NAME@TAG, or hf-hub:OWNER/NAME")
     parser.add_argument("--to", required=True, help="a .onnx, .pt2 or .pt file, or a folder")
     parser.add_argument("--format", default="onnx", help="onnx (default), torch-export or torchscript")
     parser.add_argument("--head", metavar="DATA", help="give the logits of the classifier for this data")

@@ -9,8 +9,8 @@ from ssl_hub.commands import Subparsers
 
 
 def register(commands: Subparsers) -> None:
-    report = commands.add_parser("report", help="one HTML page about one run, or several side by side")
-    report.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or its name in the store")
+    report = commands.add_parser("report", help="one HTML page about a run, several side by side, or a sweep")
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run folder, name in the store, RUN@STEP, or a sweep")
     report.add_argument("--out", default="report.html", help="the file to write (default: report.html)")
     report.add_argument("--data", help="what to show pictures of (default: each run's own data)")
     report.set_defaults(run=_report)

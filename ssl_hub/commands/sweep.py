@@ -21,7 +21,7 @@ def register(commands: Subparsers) -> None:
         metavar="key=value",
         help="one value for all runs, or several: predictor.rho=0.1,0.3,0.5",
     )
-    parser.add_argument("--seeds", type=int, default=1, help="how many (default 1)")
+    parser.add_argument("--seeds", type=int, help="how many (default 1, or as many as were begun)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, one thread each (default 1)")
     parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
     parser.add_argument("--out", help="folder of the sweep (default: in the store)")
@@ -32,18 +32,19 @@ def register(commands: Subparsers) -> None:
 
 def _sweep(arguments: Namespace) -> None:
     from ssl_hub.atomic import expanded, replace_file
-    from ssl_hub.errors import UsageError
-    from ssl_hub.train.sweep import array_job, begin, planned, split_axes, sweep
+    from ssl_hub.train.grid import refuse_failed
+    from ssl_hub.train.sweep import begin_array, planned, split_axes, sweep
 
+    if arguments.recipe is not None and "=" in arguments.recipe:  # what was begun in --out is meant
+        arguments.overrides.insert(0, arguments.recipe)
+        arguments.recipe = None
     axes, settings = split_axes(parse_assignments(arguments.overrides))
     given = {"settings": settings, "data": arguments.data, "out": arguments.out, "seeds": arguments.seeds}
     if arguments.slurm is not None:
         plan, folder = planned(arguments.recipe, axes, **given)
-        folder.mkdir(parents=True, exist_ok=True)
-        begin(plan, folder)
-        replace_file(expanded(arguments.slurm), array_job(plan, folder).encode())
+        replace_file(expanded(arguments.slurm), begin_array(plan, folder).encode())
         print(
-            f"{len(plan.tasks(folder))} runs: sbatch {arguments.slurm}, then ssl-hub sweep --out {folder}",
+            f"{len(plan.tasks(folder))} runs: sbatch {arguments.slurm}, then ssl-hub report {folder}",
             file=sys.stderr,
         )
         return
@@ -54,6 +55,5 @@ def _sweep(arguments: Namespace) -> None:
         path = Path(found.folder / "sweep.svg")
         replace_file(path, picture)
         print(f"as a picture in {path}", file=sys.stderr)
-    if found.failed:
-        logs = ", ".join(found.failed)
-        raise UsageError(f"{len(found.failed)} runs did not end well, see {logs}; the same command tries them again")
+    print(f"as a page: ssl-hub report {found.folder}", file=sys.stderr)
+    refuse_failed(found.left)

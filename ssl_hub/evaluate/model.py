@@ -29,13 +29,12 @@ from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable
 from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
-from ssl_hub.evaluate.snapshot import find_snapshot
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store, weights
+from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
 from ssl_hub.model.devices import usual_device
-from ssl_hub.model.lineage import LINEAGE, UNKNOWN, pretrained
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import read_recipe
@@ -122,9 +121,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         recipe, views = snapshot.recipe, snapshot.recipe.views
         backbone, collapsed = snapshot.backbone()
         transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
-        chain = [pretrained(recipe, {"steps": snapshot.step})]
-        origin = {"kind": "run", "name": name, "licence": UNKNOWN, LINEAGE: chain}
-        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=origin)
+        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=snapshot.origin)
     found = weights.pretrained(name, image_size=image_size)
     if found.folder is None or found.config is None:
         return Subject(found.model, eval_transform(found.model), None, None, origin=found.origin)

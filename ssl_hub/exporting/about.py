@@ -79,6 +79,9 @@ def _weights(name: str, made: Subprogram) -> dict[str, Any]:
     model: nn.Module = made.subject.model
     timm_says: Any = getattr(model, "pretrained_cfg", None) or {}
     found: dict[str, Any] = {"architecture": timm_says.get("architecture"), "sha256": weights_hash(model)}
+    if made.subject.step is not None and made.subject.recipe is not None:
+        found |= {"licence": NOT_STATED, "pretrained_on": public_name(made.subject.recipe.data.name)}
+        return found | {"recipe": made.subject.recipe.name, "step": made.subject.step}
     if made.folder is None:  # timm tells of weights also where a model has none of them
         if not (name.startswith(TIMM) and "@" in name):
             random = name.startswith((TIMM, INIT))

@@ -14,6 +14,7 @@ from ssl_hub.evaluate.feature_maps import Dense, FeatureMaps, open_sized
 from ssl_hub.evaluate.features import eval_mode
 from ssl_hub.evaluate.model import INIT, TIMM, Subject
 from ssl_hub.hub import store
+from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model.files import TO_LOAD
 from ssl_hub.model.probe_head import ProbeHead, head_path
 from ssl_hub.model.release import load_backbone, read_config
@@ -99,6 +100,10 @@ def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     if isinstance(model, nn.Module) or str(model).startswith((TIMM, INIT)) or str(model) == "pixels":
         if head is not None:
             raise UsageError(f"head={head!r} is one that a release carries; give a run or release that was probed")
+        return None
+    if find_snapshot(str(model)) is not None:
+        if head is not None:
+            raise UsageError(f"{model} is a run at one of its checkpoints, which has no heads; leave head out")
         return None
     files = list(TO_LOAD)
     if head is not None:

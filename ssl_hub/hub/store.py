@@ -252,8 +252,8 @@ def _no_release_at(path: str) -> UsageError:
     run, _, step = path.rpartition("@")
     if step.isdecimal() and (expanded(run) / RECIPE).is_file():
         return UsageError(
-            f"{path!r} is a step of a run: knn, probe, embed, similar and finetune take it; here it is the run as it"
-            f" ended, {run!r}"
+            f"{path!r} is a step of a run: evaluation, export, report and backbone.init take it; here it is the run as"
+            f" it ended, {run!r}"
         )
     if folder.is_dir():
         return UsageError(f"{path!r} has no {CONFIG}, so it is no release; is the path that of another folder?")

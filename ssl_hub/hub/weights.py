@@ -1,7 +1,7 @@
 """Weights by name, for whoever starts from them: timm's, a run's or release's, or another project's checkpoint.
 
     timm       resnet50.a1_in1k, timm:resnet50@a1_in1k
-    run        a run folder, or its name in the store
+    run        a run folder, or its name in the store; RUN@STEP, or one that is not finished: a checkpoint's
     release    a folder, a name in the store or bundled with the package
     hub        hf-hub:OWNER/NAME
     file       FILE, FILE::SOURCE, FILE::SOURCE::target; a source is one of the importers'
@@ -28,7 +28,9 @@ from ssl_hub.hub import store
 from ssl_hub.hub.importers.reading import AUTO, read_parts
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.hub.remote import PREFIX
+from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model import backbones, files
+from ssl_hub.model.lineage import INITIALISED_FROM as INITIALISED_FROM
 from ssl_hub.model.lineage import LINEAGE, UNKNOWN, Chain, lineage_of
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.metrics import METRICS
@@ -37,7 +39,6 @@ from ssl_hub.model.stages import classifier_names
 
 TIMM, PARTS = "timm:", "::"
 SUFFIXES = {".safetensors", *files.PICKLES}
-INITIALISED_FROM = "initialised_from"  # in the facts of recipe.json: what `Initial.origin` says
 
 Kind = Literal["timm", "run", "release", "hub", "file"]
 Colours = tuple[float, float, float]
@@ -106,8 +107,13 @@ def initial(recipe: Recipe) -> Initial:
     architecture, naming both; and weights that do not all fit, naming the tensors with their shapes. A classifier alone
     is left out.
     """
-    name = recipe.backbone.init
-    assert name is not None
+    assert recipe.backbone.init is not None
+    name = _release_of(recipe.backbone.init)
+    if (snapshot := find_snapshot(name)) is not None:
+        _check_architecture(recipe, snapshot.recipe.backbone.name)
+        model, views = _backbone_of(recipe), snapshot.recipe.views
+        load_into(model, snapshot.backbone()[0].state_dict(), where=f"backbone.init {name}")
+        return _initial(model, (views.mean, views.std), snapshot.origin, snapshot.recipe.data.range)
     if PARTS in name or Path(name).suffix in SUFFIXES or (expanded(name).is_file() and not is_pretrained(name)):
         return _of_file(name, recipe)
     _check_is_meant(name)
@@ -129,6 +135,12 @@ def initial(recipe: Recipe) -> Initial:
     load_into(model, found.model.state_dict(), where=f"backbone.init {name}")
     value_range = None if found.config is None else str(found.config["ssl_hub"].get("range", "auto"))
     return _initial(model, (_three(config["mean"]), _three(config["std"])), found.origin, value_range)
+
+
+def _release_of(name: str) -> str:
+    """The folder of a release, where the name is that of the weights' file in it: how images come in is beside it."""
+    path = expanded(name.removesuffix(f"{PARTS}{AUTO}"))
+    return str(path.parent) if path.name == files.MODEL and (path.parent / files.CONFIG).is_file() else name
 
 
 def _lineage(folder: Path, config: Mapping[str, Any]) -> Chain:

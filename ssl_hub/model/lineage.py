@@ -28,6 +28,7 @@ from ssl_hub.errors import UsageError
 Chain = list[dict[str, Any]]
 
 LINEAGE = "lineage"  # the key in "ssl_hub" of config.json and in "run" of recipe.json
+INITIALISED_FROM = "initialised_from"  # in the facts of recipe.json: what the backbone started from
 UNKNOWN = "unknown"  # the licence of what states none
 PERMISSIVE = {"apache-2.0", "mit", "bsd", "bsd-2-clause", "bsd-3-clause", "cc-by-4.0", "cc0-1.0", "isc", "unlicense"}
 # Of a run's facts, those that say how its weights came to be.

@@ -69,12 +69,13 @@ def from_plugins(recipe: Recipe) -> dict[str, str]:
     return {part: owner for part, owner in owners.items() if owner != OURS}
 
 
-def check_plugins(recorded: Mapping[str, str]) -> None:
-    """Raise UsageError for a part that a run or release was trained with, as :func:`from_plugins` has recorded it, and
-    that is not here."""
-    for part, owner in recorded.items():
+def check_plugins(recorded: Any, others: Mapping[str, Registry[Any]] | None = None) -> None:
+    """Raise UsageError for a part, or what ``others`` hold, that a run or release was trained with, as
+    :func:`from_plugins` has recorded it, and that is not here."""
+    registries = {**PARTS, **(others or {})}
+    for part, owner in recorded.items() if isinstance(recorded, dict) else ():
         section, _, kind = part.partition(" ")
-        if kind not in PARTS[section]:
+        if section in registries and kind not in registries[section]:
             raise UsageError(
                 f"{section} {kind!r} is of the plug-in {owner}, which is not here: install it, or name its module with"
                 " --import (its backbone loads without)"

@@ -94,7 +94,12 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """What recipe.json says of the run (seed, versions, batch, ...); nothing for a folder without one."""
     path = folder / RECIPE
     read_recipe(folder)  # whose errors name the file
-    facts = read_json(path).get("run") if path.exists() else {}
+    return facts_in(path) if path.exists() else {}
+
+
+def facts_in(path: Path) -> dict[str, Any]:
+    """What a recipe.json says of the run that it is of."""
+    facts = read_json(path).get("run", {})
     if not isinstance(facts, dict):
         raise UsageError(f"{path}: 'run' is {facts!r}, expected an object")
     return facts

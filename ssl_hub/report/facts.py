@@ -26,7 +26,7 @@ TONES = {"collapsed": "bad", "not finite": "bad", "narrow": "warn", "healthy": N
 
 def results(story: Story) -> Markup:
     """Measured numbers beside the published ones, and the state of each run."""
-    parts = [_comparison(story)] if story.several else [_tiles(story.records[0])]
+    parts = [compared(story)] if story.several else [_tiles(story.records[0])]
     parts += [measurements(record, several=story.several) for record in story.records if record.results]
     return together(*parts, *(_published(record, story) for record in story.records))
 
@@ -106,7 +106,10 @@ def _with_interval(result: Result) -> str:
     return f"{result.value:.1f}" + ("" if result.interval is None else f" ({interval_text(result.interval, 1)})")
 
 
-def _comparison(story: Story) -> Markup:
+def compared(story: Story) -> Markup:
+    """A line for each run: its state, its accuracies, and how healthy it is."""
+    if not story.records:
+        raise Missing("no run has begun")
     head: list[Child] = [
         "Run",
         "Method",

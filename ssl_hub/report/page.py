@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.model.files import RECIPE
 from ssl_hub.model.health import THRESHOLDS
 from ssl_hub.model.results import installed_versions
-from ssl_hub.report import curves, facts, pictures
+from ssl_hub.report import curves, facts, pictures, sweeps
 from ssl_hub.report.html import Markup, element, together
 from ssl_hub.report.record import read_records
 from ssl_hub.report.story import Story, present, swatch
+from ssl_hub.train.sweep import begun_in
 
 
 class Section(NamedTuple):
@@ -29,7 +31,7 @@ class Section(NamedTuple):
     draw: Callable[[Story], Markup]
 
 
-SECTIONS = (
+SECTIONS: tuple[Section, ...] = (
     Section("results", "Results", "", facts.results),
     Section("training", "Training", "", curves.training),
     Section(
@@ -54,15 +56,23 @@ SECTIONS = (
     Section("recipe", "Recipe and command", "", facts.recipe),
 )
 
+OF_A_SWEEP = (
+    Section("sweep", "Sweep", "Means over seeds with their 95 % intervals; the higher, the darker.", sweeps.measured),
+    Section("left", "Not ended well", "", sweeps.left),
+    Section("runs", "Runs", "", facts.compared),
+    *(section for section in SECTIONS if section.id in ("training", "health", "throughput")),
+)
+
 # The file says itself that it may load nothing, and run the two scripts of this package alone.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {scripts}; base-uri 'none'"
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path, *, data: str | None = None) -> Path:
-    """Write one HTML file about one run, or about several side by side; it opens without a network.
+    """Write one HTML file about one run, about several side by side, or about a sweep; it opens without a network.
 
     Args:
-        runs: run folders, or names in the store; one may be unfinished or damaged: the report says what is missing.
+        runs: run folders, or names in the store; one may be unfinished or damaged: the report says what is missing. Or
+            the folder of one sweep, or its name.
         out: the file, which ends in ``.html``.
         data: what to show pictures of: a registered name, path or Hub dataset id; by default each run's own data.
 
@@ -75,15 +85,27 @@ def write_report(runs: Sequence[str | Path], out: str | Path, *, data: str | Non
     refuse_missing_folder(path)
     if not runs:
         raise UsageError("a report needs at least one run: a folder, or a name in the store")
-    story = Story(read_records(runs), data)
+    story = _story(runs, data)
     replace_file(path, build_page(story).encode("utf-8", "replace"))
     return path
+
+
+def _story(runs: Sequence[str | Path], data: str | None) -> Story:
+    swept = [found for run in runs if (found := begun_in(run)) is not None]
+    if not swept:
+        return Story(read_records(runs), data)
+    if len(runs) > 1 or data is not None:
+        raise UsageError(f"{swept[0].folder} is a sweep, whose report is of it alone; leave other runs and --data out")
+    begun = [task.folder for task in (*swept[0].ended, *swept[0].left) if (task.folder / RECIPE).is_file()]
+    return Story(read_records(begun), sweep=swept[0])
 
 
 def build_page(story: Story) -> str:
     """The whole page as text."""
     scripts = [_asset("uPlot.min.js"), _asset("report.js")]
-    names = ", ".join(record.name for record in story.records)
+    sections, names = SECTIONS, ", ".join(record.name for record in story.records)
+    if story.sweep is not None:
+        sections, names = OF_A_SWEEP, story.sweep.folder.resolve().name
     policy = POLICY.format(scripts=" ".join(_fingerprint(script) for script in scripts))
     head = element(
         "head",
@@ -96,8 +118,8 @@ def build_page(story: Story) -> str:
     )
     body = element(
         "body",
-        _header(story),
-        element("main", *(_drawn(section, story) for section in SECTIONS)),
+        _header(story, sections),
+        element("main", *(_drawn(section, story) for section in sections)),
         element(
             "footer",
             element("p", f"Made by ssl_hub {installed_versions()['ssl_hub']}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."),
@@ -113,11 +135,14 @@ def _drawn(section: Section, story: Story) -> Markup:
     return element("section", element("h2", section.title), about, body, id=section.id)
 
 
-def _header(story: Story) -> Markup:
-    first = story.records[0]
-    title = f"{len(story.records)} runs" if story.several else first.name
-    summary = first.recipe.summary if first.recipe is not None and not story.several else None
-    state = None if story.several else first.state
+def _header(story: Story, sections: Sequence[Section]) -> Markup:
+    title, summary, state = f"{len(story.records)} runs", None, None
+    if (swept := story.sweep) is not None:
+        title = swept.folder.resolve().name
+        state = f"a sweep: {len(swept.ended)} of {len(swept.ended) + len(swept.left)} runs have ended well"
+    elif not story.several:
+        only = story.records[0]
+        title, state, summary = only.name, only.state, None if only.recipe is None else only.recipe.summary
     problems = [
         element("li", f"{record.name}: {problem}" if story.several else problem)
         for record in story.records
@@ -127,7 +152,7 @@ def _header(story: Story) -> Markup:
         element("button", swatch(i), record.name, type="button", data_toggle_run=i, aria_pressed="true")
         for i, record in enumerate(story.records)
     ]
-    links = [element("a", section.id.capitalize(), href=f"#{section.id}") for section in SECTIONS]
+    links = [element("a", section.id.capitalize(), href=f"#{section.id}") for section in sections]
     return together(
         element(
             "header",

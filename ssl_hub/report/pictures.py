@@ -159,6 +159,8 @@ def _confusion(record: Record, evidence: Evidence) -> Markup:
     features = evidence.query_features
     if features.classes is None or (features.y == UNLABELLED).all():
         raise Missing(f"the {features.split} split of {features.dataset} has no labels")
+    if record.at is not None:
+        raise Missing("the probe head is of the finished run's features")
     try:
         head = ProbeHead.load(record.folder, features.dataset, width=features.width)
     except UsageError as error:

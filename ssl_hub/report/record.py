@@ -37,6 +37,12 @@ class Record:
     readings: tuple[Reading, ...] = ()
     results: tuple[Result, ...] = ()
     problems: tuple[str, ...] = ()
+    at: int | None = None  # the step of the checkpoint that is meant; None: the run as it stands
+
+    @property
+    def model(self) -> str:
+        """What its features are those of, by name."""
+        return str(self.folder) if self.at is None else f"{self.folder}@{self.at}"
 
     @property
     def steps(self) -> int | None:
@@ -111,14 +117,26 @@ def read_records(runs: Sequence[str | Path]) -> list[Record]:
 
     Raises UsageError where a run does not exist.
     """
-    folders = [_folder(run) for run in runs]
-    names = [folder.resolve().name for folder in folders]
+    asked = [_meant(run) for run in runs]
+    folders = [folder for folder, _ in asked]
+    names = [folder.resolve().name + ("" if at is None else f"@{at}") for folder, at in asked]
     taken: list[str] = []
     for folder, name in zip(folders, names, strict=True):
         longer = f"{folder.resolve().parent.name}/{name}" if names.count(name) > 1 else name
         copies = sum(t == longer or t.startswith(f"{longer} (") for t in taken)
         taken.append(f"{longer} ({copies + 1})" if copies else longer)
-    return [read_record(folder, name) for folder, name in zip(folders, taken, strict=True)]
+    return [read_record(folder, name, at) for (folder, at), name in zip(asked, taken, strict=True)]
+
+
+def _meant(run: str | Path) -> tuple[Path, int | None]:
+    """The folder of a run, and the step of ``RUN@STEP``. Raises UsageError where it has no such checkpoint."""
+    folder = expanded(run)
+    if "@" not in str(run) or folder.exists():
+        return _folder(run), None
+    from ssl_hub.hub.snapshot import find_snapshot  # which needs torch
+
+    snapshot = find_snapshot(str(run))
+    return (_folder(run), None) if snapshot is None else (snapshot.run, snapshot.step)
 
 
 def _folder(run: str | Path) -> Path:
@@ -127,14 +145,14 @@ def _folder(run: str | Path) -> Path:
     return folder if (folder / METRICS).is_file() or (folder / "config.json").is_file() else run_folder(run)
 
 
-def read_record(folder: Path, name: str) -> Record:
-    """Whatever can be read of the run in ``folder``."""
+def read_record(folder: Path, name: str, at: int | None = None) -> Record:
+    """Whatever can be read of the run in ``folder``; where it is meant ``at`` a step, what was known by then."""
     problems: list[str] = []
     recipe, facts = read_about(folder, problems)
     readings = _read_readings(folder, problems)
     results: tuple[Result, ...] = ()
     try:
-        results = tuple(read_results(folder))
+        results = tuple(read_results(folder)) if at is None else ()
     except (UsageError, UnicodeDecodeError, TypeError) as error:
         problems.append(f"the measurements cannot be read: {error}")
     return Record(
@@ -142,9 +160,10 @@ def read_record(folder: Path, name: str) -> Record:
         folder=folder,
         recipe=recipe,
         facts=facts,
-        readings=readings,
+        readings=tuple(reading for reading in readings if at is None or reading["step"] <= at),
         results=results,
         problems=tuple(problems),
+        at=at,
     )
 
 

@@ -17,6 +17,7 @@ from ssl_hub.evaluate.model import open_model
 from ssl_hub.report.html import Markup, Missing, element, together
 from ssl_hub.report.record import Record
 from ssl_hub.train.outcome import readable, thinned
+from ssl_hub.train.sweep import Outcome
 
 BANK, QUERIES = 5_000, 1_000  # images looked at, evenly spaced over their splits
 
@@ -35,10 +36,11 @@ class Evidence:
 
 @dataclass(eq=False)
 class Story:
-    """Runs side by side, on ``data`` (by default on what each was trained on)."""
+    """Runs side by side, on ``data`` (by default on what each was trained on), or those of a ``sweep``."""
 
     records: Sequence[Record]
     data: str | None = None
+    sweep: Outcome | None = None
     _evidence: dict[str, Evidence | Missing] = field(default_factory=dict)
 
     @property
@@ -58,7 +60,7 @@ class Story:
         return found
 
     def _gather(self, record: Record) -> Evidence:
-        subject = open_model(record.folder)
+        subject = open_model(record.model)
         own = record.recipe.data if record.recipe is not None else None
         train, test = (own.train_split, own.test_split) if own is not None else ("train", "test")
         bank = open_split(subject, self.data, train)

@@ -49,6 +49,10 @@ class Sample(NamedTuple):
     def interval_text(self) -> str:
         return interval_text(self.interval)
 
+    @property
+    def with_interval(self) -> str:
+        return f"{self} ({self.interval_text})" if self.interval else str(self)
+
     @classmethod
     def printed(cls, number: Printed) -> Self:
         return cls(number.mean, number.std)

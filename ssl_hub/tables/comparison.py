@@ -35,10 +35,6 @@ class Paired(NamedTuple):
         return f"{self.difference:+.2f} ({self.low:+.2f} to {self.high:+.2f}), p = {self.p:.3g}, {self.seeds} seeds"
 
 
-def _with_interval(sample: Sample) -> str:
-    return str(sample) + (f" ({sample.interval_text})" if sample.interval else "")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """Groups of runs that differ in their seeds alone, by name; for each setting in which groups differ, and for each
@@ -58,7 +54,7 @@ class Comparison:
         header = ["", *(f"{name} ({len(runs)} runs)" if len(runs) > 1 else name for name, runs in self.groups.items())]
         rows = [[key, *("" if v is None else str(v) for v in values)] for key, values in self.settings.items()]
         for key, values in self.results.items():
-            rows.append([key, *("" if v is None else _with_interval(v) for v in values)])
+            rows.append([key, *("" if v is None else v.with_interval for v in values)])
             if any(self.tests[key]):
                 against = ["against the first, seed by seed", *("" if t is None else str(t) for t in self.tests[key])]
                 rows.append(against)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ssl_hub.config import Data
+from ssl_hub.data.sources import SOURCES, open_part
+from ssl_hub.errors import UsageError
 from ssl_hub.registry import Registry
 from ssl_hub.tables import ablations, relatives
 from ssl_hub.tables.ablations import AUTHORS, DIRECT, LINEAR, TWO_LAYER, Number, Overrides
@@ -37,10 +40,25 @@ SIZES = {
 }
 
 
+def size_of(data: Data) -> Size:
+    """The size of a recipe's data, which is opened where it is none of the paper's; UsageError where nothing tells."""
+    if data.name in SIZES:
+        return SIZES[data.name]
+    if data.name not in SOURCES:
+        raise UsageError(f"the size of {data.name} is not known: add it to ssl_hub.tables.paper.SIZES")
+    pretrained, labelled, tested = (
+        open_part(data, split) for split in (data.pretrain_split, data.train_split, data.test_split)
+    )
+    return Size(len(pretrained), len(labelled), len(tested.classes or ()), len(tested))
+
+
 def chance_of(table: Table) -> float | None:
     """The top-1 accuracy of guessing on a table's data, in percent; None for data of unknown classes."""
-    size = SIZES.get(RECIPES[table.cells[0].recipe].data.name)
-    return None if size is None else 100 / size.classes
+    try:
+        size = size_of(RECIPES[table.cells[0].recipe].data)
+    except UsageError:
+        return None
+    return 100 / size.classes if size.classes else None
 
 
 EFFECTS: dict[str, dict[str, tuple[int, ...]]] = {

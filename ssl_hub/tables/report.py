@@ -10,7 +10,7 @@ from ssl_hub.evaluate.measurement import LINEAR, Measurement, differences, proto
 from ssl_hub.model.results import Result
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table
 from ssl_hub.tables.claims import Judgement, Sample, judge
-from ssl_hub.tables.paper import SIZES, TABLES, chance_of
+from ssl_hub.tables.paper import TABLES, chance_of, size_of
 from ssl_hub.tables.pooling import Pool, Terms, pooled, why_not
 from ssl_hub.tables.runs import Run, find_runs
 
@@ -78,8 +78,8 @@ def report(table: str, folders: Sequence[str | Path] = (), *, owner: str | None 
 
 def paper_terms(cell: Cell) -> Terms:
     recipe = cell.settings()
-    size = SIZES[recipe.data.name]
-    return Terms(recipe, size.images, cell.protocol, size.labelled, size.tested, size.classes)
+    size = size_of(recipe.data)
+    return Terms(recipe, size.images, cell.protocol, size.labelled, size.tested, size.classes or None)
 
 
 def report_on(

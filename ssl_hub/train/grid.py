@@ -7,17 +7,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
 
 from ssl_hub.data.sources import SOURCES
+from ssl_hub.errors import UsageError
 from ssl_hub.model.files import HASHES
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import Result, append_results
+from ssl_hub.registry import MOST_SHOWN
 from ssl_hub.stopping import REQUEUE, STOPPING, Interrupted, StopSignal
 
 COMMAND = (sys.executable, "-m", "ssl_hub.cli")
@@ -25,6 +28,7 @@ POLL_SECONDS = 1.0
 DONE = "done"
 STOPPED = (REQUEUE, *(-number for number in STOPPING))  # exit codes of a process that a signal ended
 MINUTES_BETWEEN_LINES = 5  # where the bar goes to a file
+LAST_BYTES = 4096  # of a log, that its last line is looked for in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,64 @@ class Task:
             return self.steps
         records = read_metrics(self.folder) if self.steps > 1 else []
         return min(int(records[-1]["step"]), self.steps) if records else 0
+
+    def last_words(self) -> str:
+        """The last line of its log; empty where it was never started."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LAST_BYTES))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A recipe with settings, trained in ``folder`` from several seeds: a run for each. ``steps`` are each one's."""
+
+    name: str
+    folder: Path
+    recipe: str
+    settings: Mapping[str, object]
+    data: str | None = None  # None: the recipe's
+    steps: int = 1
+
+    def run(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}"
+
+    def training(self, seed: int) -> Task:
+        """Begins the run of a seed, or goes on with it."""
+        run, settings = self.run(seed), {**self.settings, "train.seed": seed}
+        return Task(
+            name=f"{self.name}, seed {seed}",
+            arguments=(
+                *("train", self.recipe, *(f"{key}={text(value)}" for key, value in settings.items())),
+                *(() if self.data is None else ("--data", self.data)),
+                *("--output", str(run), "--resume", "auto"),
+            ),
+            folder=run,
+            done=partial(is_trained, run),
+            steps=self.steps,
+        )
+
+
+def trainings(points: Sequence[Point], seeds: int) -> list[Task]:
+    """All points with one seed before the next, so that a table fills evenly."""
+    return [point.training(seed) for seed in range(seeds) for point in points]
+
+
+def text(value: object) -> str:
+    """A setting's value as a command line takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def refuse_failed(tasks: Sequence[Task]) -> None:
+    """Raise UsageError, which names their logs, where there are any."""
+    if tasks:
+        logs = ", ".join(str(task.log) for task in tasks[:MOST_SHOWN])
+        more = f" and {len(tasks) - MOST_SHOWN} more" if len(tasks) > MOST_SHOWN else ""
+        raise UsageError(f"{len(tasks)} runs did not end well, see {logs}{more}; the same command tries them again")
 
 
 def is_trained(run: Path) -> bool:
@@ -108,8 +170,9 @@ def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progres
 def _bar(tasks: Sequence[Task], done: int, show_progress: bool) -> tqdm[None]:
     interval = 0.5 if sys.stderr.isatty() else 60 * MINUTES_BETWEEN_LINES
     total = sum(task.steps for task in tasks)
+    unit = "step" if total > len(tasks) else "run"
     return tqdm(
-        total=total, initial=done, unit="step", dynamic_ncols=True, mininterval=interval, disable=not show_progress
+        total=total, initial=done, unit=unit, dynamic_ncols=True, mininterval=interval, disable=not show_progress
     )
 
 
@@ -128,4 +191,4 @@ def _ended(task: Task, code: int) -> str:
     if task.prints_results and code == 0:
         append_results(task.folder, [Result(**record) for record in json.loads(task.printed.read_text())])
         task.printed.unlink()
-    return DONE if code == 0 and task.done() else f"failed, see {task.log}"
+    return DONE if code == 0 and task.done() else f"failed ({task.last_words() or 'without a word'}), see {task.log}"

@@ -142,6 +142,11 @@ class Journal:
         )
         if (origin := facts.get(INITIALISED_FROM)) and origin.get("warning") and not job.resumed:
             self.console.say(f"warning: {origin['warning']}")
+        if (warmup := job.trainer.warmup_steps) > facts["steps"]:
+            self.console.say(
+                f"warning: optim.warmup_epochs is {recipe.optim.warmup_epochs:g}, {warmup} steps, and the run has"
+                f" {facts['steps']}: the learning rate never reaches its value; lower optim.warmup_epochs"
+            )
         unmeasurable = self._job.accuracy.unmeasurable
         if unmeasurable is not None and not recipe.data.stream:
             self.console.say(

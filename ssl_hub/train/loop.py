@@ -12,11 +12,12 @@ from typing import Any
 from ssl_hub.atomic import expanded
 from ssl_hub.codec import flat
 from ssl_hub.config import Recipe
+from ssl_hub.data.sources import SOURCES
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.weights import INITIALISED_FROM
 from ssl_hub.model.parts import PLUGINS, check_plugins, with_overrides
-from ssl_hub.model.release import RECIPE, read_facts, read_recipe, read_recipe_file, save_release
+from ssl_hub.model.release import RECIPE, facts_in, read_recipe, read_recipe_file, save_release
 from ssl_hub.model.results import Result
 from ssl_hub.processes import speaks
 from ssl_hub.stopping import Interrupted, StopSignal, interruptible
@@ -66,8 +67,10 @@ def pretrain(
             there is nothing to save, and SIGINT is a KeyboardInterrupt.
     """
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
-    registered = _named(recipe, output, resume=bool(resume))
+    registered, plugins = _meant(recipe, output, resume=bool(resume))
     chosen = as_modified(with_overrides(registered, settings))
+    data_needed = f"data {chosen.data.name}"
+    check_plugins({name: owner for name, owner in plugins.items() if name == data_needed}, {"data": SOURCES})
     set_by_user = {*flat(settings), *departures(registered)}
     folder = store.home() / run_name(chosen) if output is None else expanded(output)
 
@@ -86,20 +89,29 @@ def pretrain(
     return folder
 
 
-def _named(recipe: str | Recipe | None, output: str | Path | None, *, resume: bool) -> Recipe:
-    """The recipe that is meant, before settings change it."""
+def named(recipe: str) -> Recipe:
+    """A registered recipe by its name, or that of a recipe.json by its path. Raises UsageError where there is none."""
+    return _of_file(expanded(recipe))[0] if recipe.endswith(".json") else get_recipe(recipe)
+
+
+def _of_file(path: Path) -> tuple[Recipe, dict[str, str]]:
+    """What is in a recipe.json, with what came from plug-ins; those of its parts are here."""
+    found, needed = read_recipe_file(path), facts_in(path).get(PLUGINS, {})
+    check_plugins(needed)
+    return found, needed
+
+
+def _meant(recipe: str | Recipe | None, output: str | Path | None, *, resume: bool) -> tuple[Recipe, dict[str, str]]:
+    """The recipe that is meant, before settings change it, and what of it is known to come from plug-ins."""
     if isinstance(recipe, Recipe):
-        return recipe
-    if recipe is not None and not recipe.endswith(".json"):
-        return get_recipe(recipe)
+        return recipe, {}
     if recipe is not None:
-        return read_recipe_file(expanded(recipe))
+        return _of_file(expanded(recipe)) if recipe.endswith(".json") else (get_recipe(recipe), {})
     if output is None or not resume:
         raise UsageError("no recipe: name one, or a run folder to go on with")
-    if (found := read_recipe(expanded(output))) is None:
+    if read_recipe(expanded(output)) is None:
         raise UsageError(f"nothing to resume in {output}: it has no {RECIPE}, or one that no run of ours trained")
-    check_plugins(read_facts(expanded(output)).get(PLUGINS, {}))
-    return found
+    return _of_file(expanded(output) / RECIPE)
 
 
 def _run(job: Job) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
-from ssl_hub.atomic import replace_file
 from ssl_hub.config import Recipe, Scalar
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.protocols import PROTOCOLS, Cached
@@ -177,22 +175,3 @@ def _too_few(plan: Plan, runs: int, jobs: int, seconds: float) -> UsageError:
         f"{plan.budget_minutes:g} minutes are too few for {runs} runs, {jobs} at a time, which need"
         f" {math.ceil(seconds / 60 / jobs)} at least; raise --budget-minutes, or choose fewer --cells or --seeds"
     )
-
-
-def read_plan(folder: Path) -> Plan | None:
-    """The plan of a reproduction's folder, or None where none was begun."""
-    try:
-        plain = json.loads((folder / PLAN).read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise UsageError(f"{folder / PLAN} is not JSON ({error}); choose another --out or repair it") from None
-    if not isinstance(plain, dict) or not {"table", "data", "scale"} <= plain.keys():
-        raise UsageError(f"{folder / PLAN} is no plan of a reproduction; choose another --out")
-    known = {f.name for f in fields(Plan)}
-    return Plan(**{key: value for key, value in plain.items() if key in known})  # others are a newer version's
-
-
-def write_plan(folder: Path, plan: Plan) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / PLAN, (json.dumps(asdict(plan), indent=2) + "\n").encode())

@@ -21,7 +21,7 @@ from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.inventory import for_the_record, inventory
 from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
-from ssl_hub.data.sources import open_part
+from ssl_hub.data.sources import SOURCES, open_part
 from ssl_hub.data.streams import StreamLoader, steps_per_epoch
 from ssl_hub.data.survey import start_of_stream
 from ssl_hub.data.value_range import ValueRange
@@ -33,6 +33,7 @@ from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, arranged, build
+from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
@@ -140,7 +141,7 @@ def _prepared(
         **now,
         "measured_on": None if accuracy.unmeasurable else accuracy.name,
         **({} if origin is None else {INITIALISED_FROM: origin}),
-        **({PLUGINS: needed} if (needed := from_plugins(recipe)) else {}),
+        **({PLUGINS: needed} if (needed := from_plugins(recipe) | _data_of_a_plugin(recipe)) else {}),
         "resident": loader.resident,
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
@@ -192,6 +193,12 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
     )
     torch.manual_seed(schedule.seed + accelerator.process_index)  # dropout and drop-path differ over processes
     return trainer
+
+
+def _data_of_a_plugin(recipe: Recipe) -> dict[str, str]:
+    name = recipe.data.name
+    owner = OURS if name not in SOURCES else SOURCES.owner(name)
+    return {} if owner == OURS else {f"data {name}": owner}
 
 
 def _scaled_lr(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> tuple[float, str]:

@@ -7,7 +7,7 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +25,10 @@ from ssl_hub.tables.paper import TABLES
 from ssl_hub.tables.pooling import Terms
 from ssl_hub.tables.report import Report, report_on
 from ssl_hub.tables.runs import Run, find_runs
-from ssl_hub.train import grid
+from ssl_hub.train import begun, grid
 from ssl_hub.train.lock import locked
-from ssl_hub.train.plan import Plan, Scale, check_budget, read_plan, sized, write_plan
-from ssl_hub.train.reproduction_tasks import UNTRAINED, probes, training, trainings
+from ssl_hub.train.plan import PLAN, Plan, Scale, check_budget, sized
+from ssl_hub.train.reproduction_tasks import UNTRAINED, point, probes, trainings
 
 TRIAL = "trial"
 TRIAL_STEPS, TRIAL_IMAGES = 20, 4096
@@ -77,9 +77,11 @@ def reproduce(
     if data is not None:
         data = grid.findable(data)
     fixed = {"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}
-    begun = read_plan(folder)
-    if begun is not None:
-        plan = _continued(begun, folder, fixed)
+    there = begun.read(Plan, folder / PLAN, what="reproduction")
+    if there is not None:
+        given = {name: value for name, value in fixed.items() if value is not None}
+        begun.refuse_other(there, given, folder, what="reproduction")
+        plan = there
     elif data is None:
         raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
     elif budget_minutes is not None and scale != "mini":
@@ -95,18 +97,16 @@ def reproduce(
         machine=plan.machine or here,
     )
     cells_chosen = plan.chosen(chosen)
-    if begun is None:
+    if there is None:
         check_budget(plan, cells_chosen, jobs=jobs)
     with locked(folder) as lock:
-        if begun is None:
+        if there is None:
             plan = _sized(plan, chosen, folder, jobs, lock)
-        write_plan(folder, plan)
+        begun.write(folder / PLAN, plan)
         print(f"{chosen.title}\n{plan.words()}\nin {folder}", file=sys.stderr)
         failed = grid.work_through(trainings(plan, chosen, folder), at_once=jobs, lock=lock)
         failed += grid.work_through(probes(plan, chosen, folder), at_once=jobs, lock=lock)
-    if failed:
-        logs = ", ".join(str(task.log) for task in failed)
-        raise UsageError(f"{len(failed)} of the runs did not end well, see {logs}; the same command tries them again")
+    grid.refuse_failed(failed)
     return summarised(plan, chosen, folder)
 
 
@@ -154,15 +154,6 @@ def _circumstances(runs: Sequence[Run]) -> dict[str, str]:
     }
 
 
-def _continued(begun: Plan, folder: Path, wanted: Mapping[str, object]) -> Plan:
-    """The plan in the folder. Raises UsageError where the call wants another."""
-    for name, value in wanted.items():
-        there = getattr(begun, name)
-        if value not in (None, there):
-            raise UsageError(f"{folder} holds a reproduction with {name} {there}, not {value}; choose another --out")
-    return begun
-
-
 def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan:
     """The plan with its number of images, and for ``mini`` the reduction that a trial run finds to fit the budget."""
     cells = plan.chosen(table)
@@ -171,7 +162,7 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
         return replace(plan, images=len(open_source(plan.data, data.pretrain_split)))
     available = len(open_source(plan.data, data.train_split))
     some = replace(plan, images=available, every=max(1, available // TRIAL_IMAGES))
-    trial = training(some, cells[0], folder / TRIAL, 0)
+    trial = replace(point(some, cells[0], folder), folder=folder / TRIAL).training(0)
     shutil.rmtree(trial.folder, ignore_errors=True)
     steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=5")
     print(f"measuring the speed: one short run, {TRIAL_STEPS} steps of {cells[0].name}", file=sys.stderr)
@@ -181,8 +172,7 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
         raise UsageError(f"the trial run that measures speed failed; see {trial.log}")
     seconds = time.monotonic() - started
     per_image = 1.0 / read_metrics(trial.folder)[-1]["images_per_second"]
-    shutil.rmtree(trial.folder)
-    trial.log.unlink()
+    shutil.rmtree(folder / TRIAL)
     batch = some.overrides(cells[0])["train.batch_size"]
     assert isinstance(batch, int)
     return sized(

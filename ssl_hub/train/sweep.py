@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import itertools
-import json
+import os
 import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub import plugins
+from ssl_hub.atomic import expanded
+from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT
+from ssl_hub.model.parts import with_overrides
 from ssl_hub.tables.comparison import Comparison, compare
 from ssl_hub.tables.grids import Grid
-from ssl_hub.train import grid
+from ssl_hub.train import begun, grid
 from ssl_hub.train.lock import locked
-from ssl_hub.zoo import get_recipe
+from ssl_hub.train.loop import named
 
 SWEEP = "sweep.json"
+LONGEST_NAME = 200  # bytes of a folder's name; file systems end at 255
 _OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])(?![^\"]*\"(?:[^\"]*\"[^\"]*\")*[^\"]*$)")
 
 
@@ -39,43 +42,63 @@ class Sweep:
     def points(self) -> list[dict[str, str]]:
         return [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
 
-    def run(self, out: Path, point: Mapping[str, str], seed: int) -> Path:
-        return out / name_of(point) / f"seed-{seed}"
-
-    def task(self, out: Path, point: Mapping[str, str], seed: int) -> grid.Task:
-        run = self.run(out, point, seed)
-        settings = {**self.settings, **point, "train.seed": str(seed)}
-        return grid.Task(
-            name=f"{name_of(point)}, seed {seed}",
-            arguments=(
-                *("train", self.recipe, *(f"{key}={value}" for key, value in settings.items())),
-                *(() if self.data is None else ("--data", self.data)),
-                *("--output", str(run), "--resume", "auto"),
-            ),
-            folder=run,
-            done=partial(grid.is_trained, run),
-        )
-
     def tasks(self, out: Path) -> list[grid.Task]:
-        """All points with one seed before the next, so that the table fills evenly."""
-        return [self.task(out, point, seed) for seed in range(self.seeds) for point in self.points()]
+        """A run for each point and seed."""
+        points = [
+            grid.Point(
+                name=self.name_of(point),
+                folder=out / self.name_of(point),
+                recipe=self.recipe,
+                settings={**self.settings, **point},
+                data=self.data,
+            )
+            for point in self.points()
+        ]
+        return grid.trainings(points, self.seeds)
+
+    def name_of(self, point: Mapping[str, str]) -> str:
+        """The folder of a point, which says what it is: ``rho=0.1,eps=0.3``."""
+        short = {key: key.rpartition(".")[2] for key in self.axes}
+        unique = len(set(short.values())) == len(short)
+        text = ",".join(f"{short[key] if unique else key}={value}" for key, value in point.items())
+        return re.sub(r"[^\w.,=+-]+", "_", text)
+
+    def check(self) -> None:
+        """Raise UsageError for what is no grid, and for the first point that is no recipe or the same as another."""
+        COUNT.check("seeds", self.seeds)
+        if "train.seed" in {**self.settings, **self.axes}:
+            raise UsageError("train.seed is set, and is what --seeds counts: leave it out")
+        if both := self.settings.keys() & self.axes.keys():
+            raise UsageError(f"{min(both)} has one value for all runs and several as well; give one of the two")
+        recipe, seen = named(self.recipe), dict[str, tuple[Recipe, str]]()
+        for point in self.points():
+            values, name = ", ".join(f"{key}={value}" for key, value in point.items()), self.name_of(point)
+            trained = with_overrides(recipe, {**self.settings, **point})
+            for there, (other, theirs) in seen.items():
+                if other == trained or there == name:
+                    raise UsageError(f"{values} is trained twice: it is the same as {theirs}; leave one of them out")
+            if len(name.encode()) > LONGEST_NAME:
+                raise UsageError(f"the values of {values} are too long for a folder's name; vary fewer settings")
+            seen[name] = trained, values
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a sweep has measured so far; ``failed`` names the logs of runs that did not end well."""
+    """What a sweep has measured so far, and why the runs that have not ended well have not."""
 
     sweep: Sweep
     folder: Path
     comparison: Comparison
-    failed: list[str]
+    ended: list[grid.Task]
+    left: list[grid.Task]
 
     def grid(self) -> Grid:
         """Points by measurement, with seeds pooled."""
         places = {Path(label).parent.name: place for place, label in enumerate(self.comparison.groups)}
-        rows = [(point, places.get(name_of(point))) for point in self.sweep.points()]
+        rows = [(point, places.get(self.sweep.name_of(point))) for point in self.sweep.points()]
         return Grid(
             axes=self.sweep.axes,
+            seeds=self.sweep.seeds,
             values={
                 title: {tuple(point.values()): samples[place] for point, place in rows if place is not None}
                 for title, samples in self.comparison.results.items()
@@ -90,21 +113,21 @@ def sweep(
     settings: Mapping[str, object] | None = None,
     data: str | None = None,
     out: str | Path | None = None,
-    seeds: int = 1,
+    seeds: int | None = None,
     jobs: int = 1,
 ) -> Outcome:
     """Train a recipe at every point of a grid, each with every seed, and measure it as a run measures itself.
 
-    What is finished is not run again, and what was killed goes on from its last checkpoint. The same folder takes more
-    values and more seeds later; it belongs to one recipe, data and settings.
+    What is finished is not run again, and what was killed goes on from its last checkpoint. The same folder takes other
+    values and more seeds later; it belongs to one recipe, data and settings, and to what is varied.
 
     Args:
-        recipe: a registered name, or a recipe.json. None, with ``out`` alone, goes on with what was begun there.
+        recipe: a registered name, or a recipe.json. None goes on with what was begun in ``out``.
         axes: dotted settings, each with the values that it takes: ``{"predictor.rho": [0.1, 0.3]}``.
         settings: dotted settings that are alike in all runs.
         data: what to train on instead of the recipe's data.
         out: the folder; by default one in the store, named after recipe and axes.
-        seeds: how many, from 0.
+        seeds: how many, from 0; by default 1, or as many as were begun.
         jobs: runs at a time, each on one thread unless OMP_NUM_THREADS says otherwise.
 
     Raises:
@@ -115,10 +138,13 @@ def sweep(
     COUNT.check("jobs", jobs)
     plan, folder = planned(recipe, axes, settings=settings, data=data, out=out, seeds=seeds)
     with locked(folder) as lock:
-        begin(plan, folder)
+        begun.write(folder / SWEEP, plan)
         print(f"{len(plan.points())} points, {plan.seeds} seed(s), in {folder}", file=sys.stderr)
         failed = grid.work_through(plan.tasks(folder), at_once=jobs, lock=lock)
-    return outcome(plan, folder, [str(task.log) for task in failed])
+    found = outcome(plan, folder)
+    if not found.ended:
+        grid.refuse_failed(failed)
+    return found
 
 
 def planned(
@@ -128,77 +154,93 @@ def planned(
     settings: Mapping[str, object] | None,
     data: str | None,
     out: str | Path | None,
-    seeds: int,
+    seeds: int | None,
 ) -> tuple[Sweep, Path]:
-    """The sweep that is meant, every point of it checked, and its folder."""
-    if recipe is None:
-        if out is None:
-            raise UsageError("no recipe: name one, or the --out of a sweep that was begun")
-        return read(expanded(out)), expanded(out)
-    if not axes:
+    """The sweep that is meant, every point of it checked, and its folder: what is not given is what was begun there."""
+    if recipe is None and out is None:
+        raise UsageError("no recipe: name one, or the --out of a sweep that was begun")
+    given: dict[str, object] = {
+        "recipe": recipe if recipe is None or not recipe.endswith(".json") else str(expanded(recipe).absolute()),
+        "data": None if data is None else grid.findable(data),
+        "settings": {key: grid.text(value) for key, value in settings.items()} if settings else None,
+    }
+    varied = {key: [grid.text(value) for value in values] for key, values in (axes or {}).items()}
+    last = "-".join(key.rpartition(".")[2] for key in varied)
+    folder = store.home() / f"sweep-{Path(recipe or '').stem}-{last}" if out is None else expanded(out)
+    there = begun.read(Sweep, folder / SWEEP, what="sweep")
+    if there is None and recipe is None:
+        raise UsageError(f"no sweep was begun in {folder}: it has no {SWEEP}")
+    if there is not None:
+        if recipe is None:
+            wanted = {key: value for key, value in given.items() if value is not None}
+        else:  # nothing is left to the folder
+            wanted = {**given, "settings": given["settings"] or {}}
+        begun.refuse_other(there, wanted, folder, what="sweep")
+        if varied and varied.keys() != there.axes.keys():
+            raise UsageError(
+                f"{folder} holds a sweep over {', '.join(there.axes)}, not {', '.join(varied)}; choose another --out"
+            )
+        in_order = {key: varied[key] for key in there.axes} if varied else there.axes
+        plan = replace(there, axes=in_order, seeds=there.seeds if seeds is None else seeds)
+    elif not varied:
         raise UsageError("nothing to sweep over: give a setting several values, as in predictor.rho=0.1,0.3,0.5")
-    COUNT.check("seeds", seeds)
-    plan = Sweep(
-        recipe=recipe,
-        data=None if data is None else grid.findable(data),
-        settings={key: _text(value) for key, value in (settings or {}).items()},
-        axes={key: [_text(value) for value in values] for key, values in axes.items()},
-        seeds=seeds,
+    else:
+        plan = Sweep(
+            **{**given, "settings": given["settings"] or {}},  # type: ignore[arg-type]
+            axes=varied,
+            seeds=1 if seeds is None else seeds,
+        )
+    plan.check()
+    return plan, folder
+
+
+def begun_in(name: str | Path) -> Outcome | None:
+    """What has been measured so far of the sweep in a folder, or in one of that name in the store; None where no sweep
+    was begun."""
+    for folder in (expanded(name), store.home() / str(name)):
+        if (plan := begun.read(Sweep, folder / SWEEP, what="sweep")) is not None:
+            return outcome(plan, folder)
+    return None
+
+
+def outcome(plan: Sweep, folder: Path) -> Outcome:
+    """What has been measured so far."""
+    tasks = plan.tasks(folder)
+    ended = [task for task in tasks if task.done()]
+    left = [task for task in tasks if task not in ended]
+    return Outcome(
+        sweep=plan, folder=folder, comparison=compare([task.folder for task in ended]), ended=ended, left=left
     )
-    for key, values in plan.axes.items():
-        if len(set(values)) < len(values) or key in plan.settings or key == "train.seed":
-            raise UsageError(f"{key} has the same value twice, is set as well, or is the seed, which --seeds counts")
-    for point in plan.points():
-        get_recipe(recipe, **{**plan.settings, **point})
-    name = f"sweep-{Path(recipe).stem}-{'-'.join(key.rpartition('.')[2] for key in plan.axes)}"
-    return plan, store.home() / name if out is None else expanded(out)
-
-
-def begin(plan: Sweep, folder: Path) -> None:
-    """Note what is done in a folder. Raises UsageError where something else was."""
-    if (folder / SWEEP).is_file():
-        there = read(folder)
-        for name in ("recipe", "data", "settings"):
-            if getattr(there, name) != getattr(plan, name):
-                raise UsageError(
-                    f"{folder} holds a sweep with {name} {getattr(there, name)}, not {getattr(plan, name)}; choose"
-                    " another --out"
-                )
-    replace_file(folder / SWEEP, (json.dumps(asdict(plan), indent=2) + "\n").encode())
-
-
-def read(folder: Path) -> Sweep:
-    path = folder / SWEEP
-    try:
-        return Sweep(**json.loads(path.read_text()))
-    except OSError:
-        raise UsageError(f"no sweep was begun in {folder}: it has no {SWEEP}") from None
-    except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} holds no sweep ({error})") from None
-
-
-def outcome(plan: Sweep, folder: Path, failed: Sequence[str] = ()) -> Outcome:
-    """What has been measured so far. Raises UsageError where no run has ended well."""
-    runs = [plan.run(folder, point, seed) for point in plan.points() for seed in range(plan.seeds)]
-    ended = [run for run in runs if grid.is_trained(run)]
-    if not ended:
-        logs = f": see {', '.join(failed)}" if failed else ""
-        raise UsageError(f"none of {len(runs)} runs in {folder} has ended well{logs}")
-    return Outcome(sweep=plan, folder=folder, comparison=compare(ended), failed=list(failed))
 
 
 def array_job(plan: Sweep, folder: Path) -> str:
-    """The sweep as a job array of Slurm, for ``sbatch``: a run for each task. Runs that are finished end at once."""
-    tasks = plan.tasks(folder)
-    lines = "\n".join(f"    {shlex.quote(shlex.join(('ssl-hub', *task.arguments)))}" for task in tasks)
+    """The sweep as a job array of Slurm, for ``sbatch``: a run for each task, its words in the log beside its folder.
+    Runs that are finished end at once."""
+    named_modules = os.environ.get(plugins.IMPORT)
+    imports = [f"--import={module}" for module in named_modules.split(",")] if named_modules else []
+    tasks = plan.tasks(folder.absolute())
+    commands = [
+        f"srun {shlex.join(('ssl-hub', *imports, *task.arguments))} >>{shlex.quote(str(task.log))} 2>&1"
+        for task in tasks
+    ]
+    lines = "\n".join(f"    {shlex.quote(command)}" for command in commands)
+    name = re.sub(r"[^\w.=,-]+", "_", folder.name)
     return (
-        f"#!/bin/bash\n#SBATCH --job-name={folder.name}\n#SBATCH --array=0-{len(tasks) - 1}\n#SBATCH --requeue\n"
+        f"#!/bin/bash\n#SBATCH --job-name={name}\n#SBATCH --array=0-{len(tasks) - 1}\n#SBATCH --requeue\n"
         "#SBATCH --open-mode=append\n#SBATCH --signal=USR1@120\n"
         "# Saved and requeued at the time limit; the same file again does what is left.\n"
         f"RUNS=(\n{lines}\n)\n"
-        'eval "srun ${RUNS[$SLURM_ARRAY_TASK_ID]}"\ncode=$?\n'
+        'eval "${RUNS[$SLURM_ARRAY_TASK_ID]}"\ncode=$?\n'
         'if [ "$code" -eq 75 ]; then scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi\nexit "$code"\n'
     )
+
+
+def begin_array(plan: Sweep, folder: Path) -> str:
+    """:func:`array_job` of a sweep whose folder is made ready for it."""
+    begun.write(folder / SWEEP, plan)
+    for task in plan.tasks(folder):
+        task.folder.parent.mkdir(parents=True, exist_ok=True)
+    return array_job(plan, folder)
 
 
 def split_axes(assignments: Mapping[str, str]) -> tuple[dict[str, list[str]], dict[str, str]]:
@@ -207,13 +249,3 @@ def split_axes(assignments: Mapping[str, str]) -> tuple[dict[str, list[str]], di
     values = {key: _OUTSIDE_BRACKETS.split(text) for key, text in assignments.items()}
     several = {key: [value.strip() for value in found] for key, found in values.items() if len(found) > 1}
     return several, {key: text for key, text in assignments.items() if key not in several}
-
-
-def name_of(point: Mapping[str, str]) -> str:
-    """The folder of a point, which says what it is: ``rho=0.1,eps=0.3``."""
-    text = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in point.items())
-    return re.sub(r"[^\w.,=+-]+", "_", text)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

@@ -2,16 +2,23 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.model import open_model
+from ssl_hub.exporting.about import about
+from ssl_hub.exporting.program import make_program
+from ssl_hub.hub.weights import initial
+from ssl_hub.model.release import read_recipe
 from ssl_hub.model.results import read_results
 from ssl_hub.report.page import write_report
+from ssl_hub.zoo import get_recipe
 
 SETTINGS = {
     "train.max_steps": 4, "train.epochs": 2, "train.batch_size": 16, "runtime.knn_every_epochs": 0,
@@ -99,3 +106,33 @@ def test_another_runs_checkpoint_is_refused(few_digits, unfinished, tmp_path):
     shutil.copy(next((other / "checkpoints").glob("step-*4.pt")), unfinished / "checkpoints")
     with pytest.raises(UsageError, match="is not of the run that recipe.json beside it describes"):
         open_model(unfinished)
+
+
+def test_a_step_is_started_from_exported_and_reported(finished, tmp_path):
+    recipe = get_recipe("directpred-digits", **{"backbone.init": f"{finished}@2", "views.mean": (0.1, 0.1, 0.1)})
+    started = initial(recipe)
+    expected = open_model(f"{finished}@2").model.state_dict()
+    assert all(torch.equal(started.tensors[name], tensor) for name, tensor in expected.items())
+    assert started.normalisation == (read_recipe(finished).views.mean, read_recipe(finished).views.std)
+    assert started.origin["name"] == f"{finished.name}@2" and started.origin["licence"] == "unknown"
+    assert [link["step"] for link in started.origin["lineage"]] == ["started", "pretrained"]
+    file = next((finished / "checkpoints").glob("step-*2.pt"))
+    assert initial(replace(recipe, backbone=replace(recipe.backbone, init=str(file)))).origin == started.origin
+
+    made = make_program(f"{finished}@2", head=None, features="pooled", kind="uint8", image_size=None)
+    says = about("r@2", made)["weights"]
+    assert (says["step"], says["recipe"], says["licence"]) == (2, "directpred-digits", "not stated")
+    with pytest.raises(UsageError, match="is a run at one of its checkpoints, which has no heads"):
+        make_program(f"{finished}@2", head="few", features="pooled", kind="uint8", image_size=None)
+
+    page = write_report([f"{finished}@2"], tmp_path / "r.html").read_text()
+    assert "<h1>r@2</h1>" in page and "the probe head is of the finished run" in page
+    with pytest.raises(UsageError, match="has no checkpoint of step 3; it has 2, 4"):
+        write_report([f"{finished}@3"], tmp_path / "r.html")
+
+
+def test_a_runs_file_of_weights_is_the_run(finished):
+    recipe = get_recipe("directpred-digits", **{"backbone.init": str(finished / "model.safetensors")})
+    by_folder = initial(replace(recipe, backbone=replace(recipe.backbone, init=str(finished))))
+    by_file = initial(recipe)
+    assert by_file.origin == by_folder.origin and by_file.normalisation == by_folder.normalisation is not None

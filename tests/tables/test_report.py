@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,9 @@ from ssl_hub.hub import store
 from ssl_hub.model.release import write_recipe
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.tables import rendering
-from ssl_hub.tables.report import report
+from ssl_hub.tables.cells import Cell, Printed, Table
+from ssl_hub.tables.paper import TABLES, chance_of
+from ssl_hub.tables.report import paper_terms, report
 from ssl_hub.tables.runs import find_runs
 from ssl_hub.zoo import get_recipe
 
@@ -50,6 +53,19 @@ def make_run(
 
 def entry(made, row="DirectPred", column="300 epochs", metric="top1"):
     return next(e for e in made.entries if (e.cell.row, e.cell.column, e.metric) == (row, column, metric))
+
+
+def test_a_table_of_other_data_has_the_size_of_that_data(monkeypatch):
+    cell = Cell(
+        row="a", column="b", recipe="directpred-digits", protocol="linear-cached", printed={"top1": Printed(9.0)}
+    )
+    table = Table(name="mine", title="Mine", source="table 1", repeats=1, cells=[cell])
+    monkeypatch.setitem(TABLES._entries, "mine", table)
+    assert paper_terms(cell)[1:] == (1297, "linear-cached", 1297, 500, 10, None) and chance_of(table) == 10.0
+    assert "| a | b | top1 | 9.00 | not trained |" in rendering.markdown(report("mine"))
+    elsewhere = replace(cell, overrides={"data.name": "me/photos"})
+    with pytest.raises(UsageError, match="the size of me/photos is not known: add it to ssl_hub.tables.paper.SIZES"):
+        paper_terms(elsewhere)
 
 
 def test_without_runs_no_number_is_shown():

@@ -229,3 +229,12 @@ def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
     assert mixed.keys() == plain.state_dict().keys()
     ours, theirs = (torch.cat([state[k].float().flatten() for k in mixed]) for state in (mixed, plain.state_dict()))
     assert (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
+def test_a_warm_up_that_outlasts_the_run_is_said(tmp_path, capsys):
+    settings = {**QUICK, "train.max_steps": 1, "optim.warmup_epochs": 5}
+    ssl_hub.pretrain("byol-digits", output=tmp_path / "r", overrides=settings)
+    said = capsys.readouterr().err
+    assert (
+        "warning: optim.warmup_epochs is 5, " in said and "and the run has 1: the learning rate never reaches" in said
+    )

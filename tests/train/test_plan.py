@@ -1,11 +1,14 @@
 """What a reproduction trains: sizes that fit a budget, recorded, and honest about what was reduced."""
 
+import json
+
 import pytest
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.siamese import build
 from ssl_hub.tables.paper import TABLES
-from ssl_hub.train.plan import PLAN, Plan, check_budget, read_plan, sized, write_plan
+from ssl_hub.train import begun
+from ssl_hub.train.plan import PLAN, Plan, check_budget, sized
 
 LONG = TABLES["long-cifar10"]
 
@@ -92,13 +95,21 @@ def test_cells_are_chosen_by_a_pattern(tmp_path):
 
 
 def test_plan_is_kept_and_a_damaged_one_is_refused(tmp_path):
-    assert read_plan(tmp_path) is None
-    write_plan(tmp_path, plan(images=7))
-    assert read_plan(tmp_path) == plan(images=7)
-    for text, message in (("{", "is not JSON"), ("{}", "is no plan of a reproduction"), ('{"x": 1}', "is no plan")):
-        (tmp_path / PLAN).write_text(text)
+    path = tmp_path / "deep" / PLAN
+    assert begun.read(Plan, path, what="reproduction") is None
+    begun.write(path, plan(images=7))
+    assert begun.read(Plan, path, what="reproduction") == plan(images=7)
+    whole = json.loads(path.read_text())
+    path.write_text(json.dumps({**whole, "of_a_newer_version": 1}))
+    assert begun.read(Plan, path, what="reproduction") == plan(images=7)
+    for text, message in {
+        "{": "cannot be read", "\udc80": "cannot be read", "[]": "is no reproduction", '{"x": 1}': "is no reproduction",
+        json.dumps({**whole, "scale": "big"}): "is no reproduction: scale is 'big'; choose another --out or repair it",
+        json.dumps({**whole, "seeds": None}): "seeds is None",
+    }.items():  # fmt: skip
+        path.write_bytes(text.encode(errors="surrogateescape"))
         with pytest.raises(UsageError, match=message):
-            read_plan(tmp_path)
+            begun.read(Plan, path, what="reproduction")
 
 
 def test_command_names_data_and_not_where_it_lies():

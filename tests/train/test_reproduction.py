@@ -17,7 +17,9 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import read_results
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table
 from ssl_hub.tables.paper import TABLES
-from ssl_hub.train.plan import Plan, read_plan, write_plan
+from ssl_hub.train import begun
+from ssl_hub.train.plan import PLAN as FILE
+from ssl_hub.train.plan import Plan
 from ssl_hub.train.reproduction import reproduce
 
 TABLE = Table(
@@ -46,7 +48,7 @@ def _digits_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_cell_is_trained_probed_and_reported_and_not_again(tmp_path, capsys):
-    write_plan(tmp_path, PLAN)
+    begun.write(tmp_path / FILE, PLAN)
     report = reproduce("digits", out=tmp_path, cells="directpred*", jobs=2)
     (entry,) = report.entries
     assert (entry.measured.runs, entry.runs) == (1, ("directpred-60-epochs/seed-0",))
@@ -101,7 +103,7 @@ def digests(folder: Path) -> dict[str, str]:
 def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path, arguments, message):
     with pytest.raises(UsageError, match=message):
         reproduce(**arguments, out=tmp_path / "r")
-    assert read_plan(tmp_path / "r") is None
+    assert not (tmp_path / "r" / FILE).exists()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path, arguments, m
     ],
 )
 def test_what_was_begun_is_not_changed(tmp_path, changed, message):
-    write_plan(tmp_path, PLAN)
+    begun.write(tmp_path / FILE, PLAN)
     with pytest.raises(UsageError, match=message):
         reproduce(**{"table": "digits", **changed}, out=tmp_path)
 
@@ -124,7 +126,7 @@ def test_killed_reproduction_ends_as_the_uninterrupted_one(tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     plan = Plan(**{**PLAN.__dict__, "epochs_share": 0.5})
     for folder in (straight, killed):
-        write_plan(folder, plan)
+        begun.write(folder / FILE, plan)
     report = reproduce("digits", out=straight, jobs=2)
     assert [judgement.verdict for judgement in report.judged] != ["not measured"]
     script = (
@@ -152,7 +154,7 @@ def test_killed_reproduction_ends_as_the_uninterrupted_one(tmp_path):
 @pytest.mark.slow
 def test_mini_sizes_itself_by_a_trial_run(tmp_path):
     report = reproduce("digits", data="digits", scale="mini", cells="linear*", seeds=1, budget_minutes=1, out=tmp_path)
-    plan = read_plan(tmp_path)
+    plan = begun.read(Plan, tmp_path / FILE, what="a plan")
     assert plan.images_per_second > 0 and 640 <= plan.images <= 1297
     assert report.facts["command"] == (
         "ssl-hub reproduce digits --data digits --scale mini --cells 'linear*' --seeds 1 --budget-minutes 1"

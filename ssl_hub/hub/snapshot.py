@@ -1,11 +1,11 @@
-"""A run at one of its checkpoints, evaluated before it is finished, or at an earlier step: ``RUN`` and ``RUN@STEP``."""
+"""A run at one of its checkpoints, used before it is finished, or at an earlier step: ``RUN`` and ``RUN@STEP``."""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -16,6 +16,7 @@ from ssl_hub.hub import store
 from ssl_hub.model import checkpoints
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.health import PATIENCE
+from ssl_hub.model.lineage import INITIALISED_FROM, LINEAGE, UNKNOWN, pretrained, started
 from ssl_hub.model.parts import PLUGINS, check_plugins
 from ssl_hub.model.release import check_finite, read_facts, read_recipe
 from ssl_hub.model.siamese import build
@@ -30,6 +31,15 @@ class Snapshot(NamedTuple):
     file: Path
     step: int
     recipe: Recipe
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """What its weights are: kind, name, licence, and how they came to be."""
+        facts = read_facts(self.run)
+        start = facts.get(INITIALISED_FROM)
+        chain = [*started(start, facts.get("seed")), pretrained(self.recipe, {**facts, "steps": self.step})]
+        licence = UNKNOWN if start is None else start["licence"]
+        return {"kind": "run", "name": f"{self.run.name}{AT}{self.step}", "licence": licence, LINEAGE: chain}
 
     def backbone(self) -> tuple[nn.Module, bool]:
         """The online backbone of that step, in eval mode, and whether its features had collapsed by then."""
@@ -52,10 +62,7 @@ def find_snapshot(name: str) -> Snapshot | None:
     None for what is neither: a release is evaluated as released. Raises UsageError, with the steps that there are,
     where the run has no such checkpoint, and for a fine-tuning run.
     """
-    run, step = name, None
-    head, at, tail = name.rpartition(AT)
-    if at and tail.isdecimal() and not os.path.lexists(expanded(name)):
-        run, step = head, int(tail)
+    run, step = at_step(name)
     folder = _run(run)
     if folder is None or (step is None and (folder / CONFIG).is_file()):
         return None
@@ -63,6 +70,18 @@ def find_snapshot(name: str) -> Snapshot | None:
     if recipe is None or "finetuned_from" in read_facts(folder):
         raise UsageError(f"{folder} is a fine-tuning run; it can be evaluated when it is finished")
     return _at(folder, step, recipe)
+
+
+def at_step(name: str) -> tuple[str, int | None]:
+    """A run and a step of it, where the name is ``RUN@STEP`` and no folder's; or a checkpoint's file in a run."""
+    head, at, tail = name.rpartition(AT)
+    if at and tail.isdecimal() and not os.path.lexists(expanded(name)):
+        return head, int(tail)
+    path = Path(name)
+    step = checkpoints.step_of(path)
+    if step is not None and path.parent.name == checkpoints.CHECKPOINTS:
+        return str(path.parent.parent), step
+    return name, None
 
 
 def _run(name: str) -> Path | None:

@@ -1,0 +1,67 @@
+"""What was begun in a folder of many runs, kept in a JSON file: a dataclass of plain values."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from ssl_hub.atomic import replace_file
+from ssl_hub.errors import UsageError
+
+Begun = TypeVar("Begun")
+
+
+def read(kind: type[Begun], path: Path, *, what: str) -> Begun | None:
+    """What the file says was begun, None where there is no file. Raises UsageError for a file that is not ``what``."""
+    fix = "choose another --out or repair it"
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); {fix}") from None
+    hints = typing.get_type_hints(kind)
+    known: tuple[Any, ...] = fields(kind)  # type: ignore[arg-type]
+    needed = {field.name for field in known if field.default is MISSING}
+    if not isinstance(plain, dict) or not needed <= plain.keys():
+        raise UsageError(f"{path} is no {what}; {fix}")
+    given = {name: plain[name] for name in hints if name in plain}  # others are a newer version's
+    for name, value in given.items():
+        if not _is_a(hints[name], value):
+            raise UsageError(f"{path} is no {what}: {name} is {value!r}; {fix}")
+    return kind(**given)
+
+
+def _is_a(kind: Any, value: Any) -> bool:
+    """Whether a plain value is of an annotated type."""
+    origin, arms = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return value in arms
+    if origin is types.UnionType:
+        return any(_is_a(arm, value) for arm in arms)
+    if origin is list:
+        return isinstance(value, list) and all(_is_a(arms[0], item) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_is_a(arms[1], item) for item in value.values())
+    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+
+
+def refuse_other(there: object, wanted: Mapping[str, object], folder: Path, *, what: str) -> None:
+    """Raise UsageError where something else is wanted than what is there."""
+    for name, value in wanted.items():
+        if (found := getattr(there, name)) != value:
+            raise UsageError(f"{folder} holds a {what} with {name} {found}, not {value}; choose another --out")
+
+
+def write(path: Path, begun: Any) -> None:
+    """Raises UsageError where the file cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {path.parent} ({error.strerror}); choose another --out") from error
+    replace_file(path, (json.dumps(asdict(begun), indent=2) + "\n").encode())

@@ -46,7 +46,10 @@ def draw_run(records: Sequence[Record], out: str | Path, *, name: str, predictio
         )
     ]
     if prediction is not None:
-        footer.append("Dashed: predicted by the theory from the network before its first step.")
+        footer.append(
+            "Dashed: predicted by the theory from the network before its first step. Under the cosine, steps of finite"
+            " size raise the scale of $F$, which the flow leaves as it is."
+        )
     return render(lambda figure: _paint(figure, logged, has_matrix, prediction), Path(out), footer, height=height)
 
 

@@ -33,6 +33,8 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
     register_all(commands)
     parser.add_argument("--import", metavar="MODULE", help="of yours, that registers something; wherever it stands")
     words, modules = _without_imports(sys.argv[1:] if argv is None else argv)
+    if not all(modules):
+        parser.error("--import takes the name of a module, such as my_package.methods")
     if modules:
         plugins.name_modules(modules)
     if launcher is not None:

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from ssl_hub.errors import UsageError
 
 GROUP = "ssl_hub"
 IMPORT, SWITCH = "SSL_HUB_IMPORT", "SSL_HUB_PLUGINS"  # environment variables
+NAMED = f"--import, ${IMPORT}"
 OURS = "ssl_hub"  # the owner of what comes with this package
 
 _lock = threading.RLock()
@@ -38,7 +40,7 @@ class Plugin(NamedTuple):
 
 def plugins() -> list[Plugin]:
     """Those that are there, imported or not."""
-    named = [Plugin(module, f"--import, ${IMPORT}") for module in os.environ.get(IMPORT, "").split(",") if module]
+    named = [Plugin(module, NAMED) for module in os.environ.get(IMPORT, "").split(",") if module]
     return [*(Plugin(point.value, _package(point)) for point in _points()), *named]
 
 
@@ -86,14 +88,21 @@ def _owner(frame: FrameType) -> str:
 
 
 def _import(plugin: Plugin) -> None:
+    name = plugin.module.partition(":")[0]
+    if name.endswith(".py") or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(
+            f"plug-in {plugin.module} ({plugin.offered_by}) is no module; give the name that `import` takes, such as"
+            f" my_package.methods, or {Path(name).stem or 'my_file'} for a file beside you"
+        )
     try:
-        importlib.import_module(plugin.module.partition(":")[0])
+        importlib.import_module(name)
     except UsageError as error:
         raise UsageError(f"plug-in {plugin.module} ({plugin.offered_by}): {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        fix = "or leave it out" if plugin.offered_by == NAMED else f"or leave plug-ins out with {SWITCH}=off"
         raise UsageError(
-            f"plug-in {plugin.module} ({plugin.offered_by}) cannot be imported ({type(error).__name__}: {error}); mend"
-            f" or uninstall it, or leave plug-ins out with {SWITCH}=off"
+            f"plug-in {plugin.module} ({plugin.offered_by}) cannot be imported ({type(error).__name__}: {error});"
+            f" mend it, {fix}"
         ) from error
 
 

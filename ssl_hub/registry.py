@@ -27,12 +27,18 @@ def suggest(name: str, known: Iterable[str], *, listing: str = "known") -> str:
     return f"; {listing}: {shown}" if known else ""
 
 
+def _defined(value: object) -> object:
+    """Where a class or a function is defined; of anything else the value."""
+    name = getattr(value, "__qualname__", None)
+    return value if name is None else (getattr(value, "__module__", None), name)
+
+
 class Registry(Generic[T]):
     """A table from names to objects of one kind.
 
     A second object under a taken name is a :class:`~ssl_hub.errors.UsageError`, so that two plug-ins cannot silently
-    replace each other; an unknown name names the nearest known one. What plug-ins have is there when a name is looked
-    up (:mod:`ssl_hub.plugins`).
+    replace each other; what a script, a notebook or a module defines again takes the place of its own. An unknown name
+    names the nearest known one. What plug-ins have is there when a name is looked up (:mod:`ssl_hub.plugins`).
     """
 
     def __init__(self, kind: str, *, listing: str = "known") -> None:
@@ -44,13 +50,20 @@ class Registry(Generic[T]):
 
     def add(self, name: str, value: T) -> T:
         owner = plugins.owner_of_caller()
-        if name in self._entries:
+        if name in self._entries and not self._is_again(name, value, owner):
             raise UsageError(
                 f"{self.kind} {name!r} of {owner} is registered already, by {self._owners.get(name, owner)}; choose"
                 " another name"
             )
         self._entries[name], self._owners[name] = value, owner
         return value
+
+    def _is_again(self, name: str, value: T, owner: str) -> bool:
+        """Whether something is registered once more: by a notebook's cell, or a module whose import had failed."""
+        there = self._entries[name]
+        if owner == plugins.OURS or owner != self._owners.get(name):
+            return False
+        return owner == "__main__" or _defined(there) == _defined(value)
 
     def owner(self, name: str) -> str:
         """The package that registered a name."""

@@ -111,9 +111,11 @@ def test_a_clash_names_both(unimported, monkeypatch, tmp_path):
     assert COLOURS["red"] == 1 and COLOURS.owner("red") == "one_of_two" and plugins.plugins() == []
 
 
-@pytest.mark.parametrize("value", ["not_there_at_all", "raises_at_once"])
+@pytest.mark.parametrize("value", ["not_there_at_all", "raises_at_once", "exits_at_once"])
 def test_one_that_cannot_be_imported_is_one_line_and_not_forgotten(unimported, monkeypatch, tmp_path, capsys, value):
-    (tmp_path / "raises_at_once.py").write_text("1 / 0\n")
+    once = "from tests.test_plugins import COLOURS\nCOLOURS.add('mauve', 3)\n"
+    (tmp_path / "raises_at_once.py").write_text(f"{once}1 / 0\n")
+    (tmp_path / "exits_at_once.py").write_text("import sys\nsys.exit(3)\n")
     sys.path.append(str(tmp_path))
     offered(monkeypatch, value)
     for _ in range(2):
@@ -122,6 +124,16 @@ def test_one_that_cannot_be_imported_is_one_line_and_not_forgotten(unimported, m
         assert line.startswith(f"error: plug-in {value} (an unknown package) cannot be imported (")
         assert line.count("\n") == 1
         assert "leave plug-ins out with SSL_HUB_PLUGINS=off" in line
+
+
+@pytest.mark.parametrize("module", ["./mine.py", "mine.py", "../mine", "my-methods"])
+def test_a_path_is_no_module(unimported, monkeypatch, module, capsys):
+    monkeypatch.setenv(plugins.IMPORT, module)
+    with pytest.raises(UsageError, match="is no module; give the name that `import` takes"):
+        COLOURS["red"]
+    with pytest.raises(SystemExit):
+        main(["recipes", "--import"])
+    assert "--import takes the name of a module" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["--import a recipes --import=b", "recipes --import a --import=b"])

@@ -14,6 +14,22 @@ def test_taken_name_is_refused():
     assert registry["red"] == 1
 
 
+def test_the_same_may_be_defined_again_and_the_later_counts():
+    registry: Registry[type] = Registry("colour")
+    for _ in range(2):  # as a module that is imported again after it has failed
+
+        @registry.register("red")
+        class Red:
+            pass
+
+    assert registry["red"] is Red
+    cell = compile("registry.add('green', object())", "cell", "exec")
+    for _ in range(2):
+        exec(cell, {"registry": registry, "__name__": "__main__"})
+    with pytest.raises(UsageError, match="colour 'green' of tests is registered already, by __main__"):
+        registry.add("green", int)
+
+
 def test_unknown_name_suggests_the_nearest_or_lists_all():
     registry: Registry[int] = Registry("colour")
     registry.add("green", 1)

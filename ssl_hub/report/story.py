@@ -85,6 +85,8 @@ class Story:
 
     def each(self, draw: Callable[[Record], Markup], *, kind: str) -> Markup:
         """What ``draw`` makes of each run, or why it makes nothing of it: behind tabs where there are several."""
+        if not self.records:
+            raise Missing("no run has begun")
         panels = [present(functools.partial(draw, record)) for record in self.records]
         if not self.several:
             return panels[0]

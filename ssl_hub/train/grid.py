@@ -177,11 +177,16 @@ def _bar(tasks: Sequence[Task], done: int, show_progress: bool) -> tqdm[None]:
 
 
 def _started(task: Task, lock: int) -> subprocess.Popen[bytes]:
-    task.folder.parent.mkdir(parents=True, exist_ok=True)
     command = [*COMMAND, *task.arguments]
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    with task.log.open("ab") as log, task.printed.open("wb") if task.prints_results else nullcontext(log) as out:
-        return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=[lock])
+    try:
+        task.folder.parent.mkdir(parents=True, exist_ok=True)
+        with task.log.open("ab") as log, task.printed.open("wb") if task.prints_results else nullcontext(log) as out:
+            return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=[lock])
+    except OSError as error:
+        raise UsageError(
+            f"cannot start {task.name} with its log {task.log} ({error.strerror}); mend that, and go on"
+        ) from error
 
 
 def _ended(task: Task, code: int) -> str:

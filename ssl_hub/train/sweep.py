@@ -17,6 +17,7 @@ from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT
+from ssl_hub.model.files import RECIPE
 from ssl_hub.model.parts import with_overrides
 from ssl_hub.tables.comparison import Comparison, compare
 from ssl_hub.tables.grids import Grid
@@ -167,6 +168,8 @@ def planned(
     varied = {key: [grid.text(value) for value in values] for key, values in (axes or {}).items()}
     last = "-".join(key.rpartition(".")[2] for key in varied)
     folder = store.home() / f"sweep-{Path(recipe or '').stem}-{last}" if out is None else expanded(out)
+    if (folder / RECIPE).exists():
+        raise UsageError(f"{folder} is a run's; choose another --out")
     there = begun.read(Sweep, folder / SWEEP, what="sweep")
     if there is None and recipe is None:
         raise UsageError(f"no sweep was begun in {folder}: it has no {SWEEP}")

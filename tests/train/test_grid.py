@@ -62,8 +62,17 @@ def test_failures_are_named_and_the_others_go_on(tmp_path, capfd):
     fine = task(tmp_path / "fine")
     assert run(tmp_path, [broken, idle, fine], at_once=1) == [broken, idle]
     assert "no such data" in broken.log.read_text()
-    assert f"broken: failed, see {broken.log}; 2 of 3 left" in capfd.readouterr().err
+    assert f"broken: failed (no such data), see {broken.log}; 2 of 3 left" in capfd.readouterr().err
     assert fine.done()
+
+
+def test_a_log_that_cannot_be_written_is_said_and_the_others_are_stopped(tmp_path):
+    sleeper, blocked = task(tmp_path / "a", "import time; time.sleep(60)"), task(tmp_path / "b")
+    blocked.log.mkdir()
+    started = time.monotonic()
+    with pytest.raises(UsageError, match=r"cannot start b with its log .*b\.log \(Is a directory\); mend that"):
+        run(tmp_path, [sleeper, blocked])
+    assert time.monotonic() - started < 30
 
 
 def test_printed_results_are_kept_in_the_folder(tmp_path):

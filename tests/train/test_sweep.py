@@ -123,6 +123,16 @@ def test_settings_of_one_last_name_are_told_apart(tmp_path):
     assert chosen.tasks(folder)[1].folder == tmp_path / "optim.momentum=0.8,target.momentum=0.99" / "seed-0"
 
 
+def test_a_sweep_that_has_not_begun_has_a_page_and_a_runs_folder_holds_none(tmp_path):
+    chosen, folder = plan(tmp_path / "s")
+    begin_array(chosen, folder)
+    page = write_report([folder], tmp_path / "s.html").read_text()
+    assert "0 of 2 runs have ended well" in page and "<td>rho=0.9, seed 0</td><td>not begun</td>" in page
+    write_recipe(folder, get_recipe("directpred-digits"), {})
+    with pytest.raises(UsageError, match="is a run's; choose another --out"):
+        plan(folder)
+
+
 def test_commas_within_a_value_are_its_own():
     axes, settings = split_axes({"a": "1,2", "b": "[0.2,1.0]", "c": "[0.2,1.0],[0.1,1.0]", "d": '"0,4095"', "e": "x"})
     assert axes == {"a": ["1", "2"], "c": ["[0.2,1.0]", "[0.1,1.0]"]}

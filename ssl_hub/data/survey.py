@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 from ssl_hub.atomic import expanded
@@ -13,14 +14,14 @@ from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
-from ssl_hub.data.look import Look, look_at
+from ssl_hub.data.look import look_at
 from ssl_hub.data.passed_over import MISSING, PassedOver
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.shards import Shards, open_shards
 from ssl_hub.data.sources import open_layout
 from ssl_hub.data.splits import WORDS, meaning
-from ssl_hub.data.value_range import ValueRange
+from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 
 _ORDER = {split: place for place, split in enumerate(WORDS)}  # in which splits are named
@@ -84,23 +85,20 @@ def _streamed(data: str) -> dict[str, list[str]]:
 
 
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:
-    splits: dict[str, Any] = {}
-    for split, its in files.items():
-        shards = open_shards(data, split, image_column=image_column)
-        passed = PassedOver()
-        if gone := missing_files(shards.names()):
-            passed.add(MISSING, gone[0], len(gone))
-        splits[split] = {
-            "called": "", "shards": len(its), "images": shards.images, "classes": None, "unlabelled": None,
-            "endings": {}, "passed_over": passed.as_json(), "looked_at": _start_of(shards, values),
-        }  # fmt: skip
-    return splits
+    return {
+        split: {"called": "", "shards": len(its)}
+        | start_of_stream(open_shards(data, split, image_column=image_column), values)
+        for split, its in files.items()
+    }
 
 
-def _start_of(shards: Shards, values: ValueRange) -> dict[str, Any]:
-    looks: list[Look] = []
-    for image in shards.read(0, 0):
-        looks.append(look_at((image.file, image.name), values))
-        if len(looks) == _OF_A_STREAM:
-            break
-    return summary(looks, values)
+def start_of_stream(shards: Shards, values: ValueRange = AUTO) -> dict[str, Any]:
+    """What is known of a stream without reading it: an inventory that has looked at its first images alone."""
+    passed = PassedOver()
+    if gone := missing_files(shards.names()):
+        passed.add(MISSING, gone[0], len(gone))
+    looks = [look_at((image.file, image.name), values) for image in islice(shards.read(0, 0), _OF_A_STREAM)]
+    return {
+        "images": shards.images, "classes": None, "unlabelled": None, "endings": {}, "passed_over": passed.as_json(),
+        "looked_at": summary(looks, values),
+    }  # fmt: skip

@@ -17,12 +17,12 @@ from accelerate.utils import gather_object
 from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
 from ssl_hub.data.bad_images import skipping
-from ssl_hub.data.file_splits import missing_files
 from ssl_hub.data.inventory import for_the_record, inventory
 from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
 from ssl_hub.data.sources import open_part
 from ssl_hub.data.streams import StreamLoader, steps_per_epoch
+from ssl_hub.data.survey import start_of_stream
 from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
@@ -235,7 +235,7 @@ def _same_folder(folder: Path, accelerator: Accelerator, **seen: bool) -> None:
         )
 
 
-def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int | None, str]:
+def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[TrainLoader | StreamLoader, int | None, str]:
     """Where this process's views come from, the number of images that they are of (None where unknown), and what tells
     these images from others: the same on all processes."""
     data, schedule = recipe.data, recipe.train
@@ -252,6 +252,10 @@ def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int |
     }
     max_bad_images = data.max_bad_images if data.on_bad_image == "skip" else None
     if data.stream:
+        if data.label_column is not None:
+            raise UsageError(
+                f"data.label_column is {data.label_column!r}, and a stream's labels are not read; set it to none"
+            )
         shards = everywhere(
             accelerator, lambda: open_shards(data.name, data.pretrain_split, image_column=data.image_column)
         )
@@ -259,8 +263,6 @@ def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int |
         steps = steps_per_epoch(
             shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
         )
-        if accelerator.is_main_process and (gone := missing_files(shards.names())):
-            print(f"warning: by their names, {len(gone)} of the stream's files are missing: {gone[0]}", file=sys.stderr)
         settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images, "value_range": data.range}
         return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images, fingerprint
     source = everywhere(accelerator, lambda: open_part(data, data.pretrain_split))
@@ -270,15 +272,18 @@ def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[Loader, int |
     return everywhere(accelerator, lambda: TrainLoader(source, views, **settings)), len(source), fingerprint
 
 
-def _inventory(recipe: Recipe, loader: Loader) -> dict[str, Any] | None:
-    """What the run trains on, without names of files; what is wrong with it is said. None of a stream, whose beginning
-    says little."""
-    if not isinstance(loader, TrainLoader):
-        return None
-    known = inventory(loader.source, values=ValueRange.parse(recipe.data.range))
+def _inventory(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str, Any] | None:
+    """What the run trains on, without names of files; what is wrong with it is said. Of a stream the start is looked
+    at, and nothing recorded."""
+    values = ValueRange.parse(recipe.data.range)
+    if isinstance(loader, TrainLoader):
+        known = inventory(loader.source, values=values)
+        recorded = for_the_record(known)
+    else:
+        known, recorded = start_of_stream(loader.order.shards, values), None
     for warning in while_training(recipe.data.pretrain_split, known):
         print(f"warning: {warning}", file=sys.stderr)
-    return for_the_record(known)
+    return recorded
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:

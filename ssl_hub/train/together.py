@@ -25,7 +25,7 @@ from torch import nn
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ssl_hub.errors import UsageError
-from ssl_hub.stopping import REQUEUE, Interrupted
+from ssl_hub.stopping import REQUEUE, Interrupted, disregard
 
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 10.0  # in which a process that knows of a failure is to end by itself
@@ -146,7 +146,12 @@ class Meeting:
             self._store.add(LEFT, 1)
 
     def fail(self, error: BaseException) -> NoReturn:
-        """Tell the others of an error, unless another's came first, and raise what all of them raise."""
+        """Tell the others of an error, unless another's came first, and raise what all of them raise.
+
+        A launcher signals those that are left as soon as one has ended: that signal is not why they end.
+        """
+        if threading.current_thread() is threading.main_thread():
+            disregard()
         try:
             first = self._know(json.loads(self._store.compare_set(FAILED, "", json.dumps(_told(error, self.rank)))))
             until = time.monotonic() + GRACE_SECONDS
@@ -154,7 +159,8 @@ class Meeting:
                 time.sleep(0.05)  # nobody finds the store gone before all have read why
         except dist.DistError:
             first = self._know(LOST)
-        if first["rank"] == self.rank or isinstance(error, (Interrupted, KeyboardInterrupt)):
+        signalled = isinstance(error, (Interrupted, KeyboardInterrupt))
+        if first["rank"] == self.rank or (signalled and first["kind"] == "signal"):
             raise _in_words(error)
         raise _raised(first) from None
 

@@ -8,6 +8,7 @@ import signal
 import time
 
 from ssl_hub.cli import main
+from ssl_hub.train import together
 from ssl_hub.train.step import Trainer
 
 advance = Trainer.advance
@@ -23,6 +24,7 @@ def advance_or_die(trainer, micro_batches):
 
 if __name__ == "__main__":
     Trainer.advance = advance_or_die
+    together.GRACE_SECONDS = 2.0
     if os.environ["TORCHELASTIC_RESTART_COUNT"] != "0" and os.environ["RANK"] != "0":
-        time.sleep(12)  # the others must not find the one before
+        time.sleep(1.5 * together.GRACE_SECONDS)  # the others must not find the one before
     raise SystemExit(main(launcher="train"))

@@ -21,7 +21,7 @@ from accelerate import Accelerator, InitProcessGroupKwargs
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import features
-from ssl_hub.train import checkpoint, loop, outcome, step
+from ssl_hub.train import checkpoint, loop, outcome, step, together
 
 RANK = int(os.environ.get("RANK", 0))
 TIMEOUT, LONG, HANG = 5.0, 12.0, 120.0  # seconds: of collectives, where they are short; others that take longer
@@ -47,6 +47,29 @@ def failing(rank: int, error: BaseException, real: Callable[..., Any], at: int =
 def data() -> None:
     """An image that cannot be read, while the other waits for gradients."""
     step.Trainer.advance = failing(1, UsageError("cannot read photo 7.jpg"), step.Trainer.advance, 2)
+
+
+def launched() -> None:
+    """The same, and a launcher signals the main process when the other has ended."""
+    step.Trainer.advance = failing(1, UsageError("cannot read photo 7.jpg"), step.Trainer.advance, 2)
+    together.Meeting._all_know = _signalled(together.Meeting._all_know)
+
+
+def started() -> None:
+    """The same before the first step, where a signal ends a process at once."""
+    step.Trainer.__init__ = failing(1, UsageError("cannot read photo 7.jpg"), _signalled(step.Trainer.__init__, 1.5))
+
+
+def _signalled(real: Callable[..., Any], after: float = 0) -> Callable[..., Any]:
+    """``real``, to which the main process comes with a SIGTERM."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if RANK == 0:
+            time.sleep(after)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(*arguments, **options)
+
+    return call
 
 
 def bug() -> None:

@@ -50,7 +50,9 @@ def errors(stderr: str) -> list[str]:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("data", "cannot read photo 7.jpg"),
+        pytest.param("data", "cannot read photo 7.jpg", marks=pytest.mark.slow),
+        ("launched", "cannot read photo 7.jpg"),
+        ("started", "cannot read photo 7.jpg"),
         ("save", "cannot write step-4.pt: No space left on device"),
         pytest.param("extract", "cannot read photo 9.jpg", marks=pytest.mark.slow),
     ],

@@ -10,7 +10,7 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
-from tests.data.encoded import write_tar
+from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy, tiff
 
 SHORT = {"train.max_steps": 2, "train.batch_size": 8, "runtime.workers": 0, "runtime.knn_every_epochs": 0}
@@ -66,11 +66,31 @@ def test_images_in_both_splits_are_said_before_training_and_measured_by_nobody(
     assert not (run / "results.json").exists() and not (run / "heads").exists()
 
 
-def test_a_stream_is_read_in_the_range_too(tmp_path: Path) -> None:
+def test_a_stream_is_read_in_the_range_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_tar(tmp_path / "shards" / "0.tar", {f"{n}.tif": tiff(n, side=16) for n in range(16)})
     losses = []
     for number, values in enumerate(("auto", "12")):
         run = trained(tmp_path / "shards", tmp_path / str(number), **{"data.stream": True, "data.range": values})
         assert json.loads((run / "recipe.json").read_text())["run"]["inventory"] is None
+        assert ("nearly of one grey; set data.range=" in capsys.readouterr().err) == (values == "auto")
         losses.append([json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()])
     assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"data.range": "12"}, "warning: data.range does nothing to 'train', whose images have 8 bits"),
+        ({"data.label_column": "kind"}, "data.label_column is 'kind', and a stream's labels are not read"),
+    ],
+)
+def test_settings_that_do_nothing_to_a_stream_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: dict[str, str], said: str
+) -> None:
+    write_tar(tmp_path / "shards" / "0.tar", {f"{n}.png": png(n) for n in range(16)})
+    refused = ""
+    try:
+        trained(tmp_path / "shards", tmp_path / "run", **{"data.stream": True, **setting})
+    except UsageError as error:
+        refused = str(error)
+    assert said in capsys.readouterr().err + refused

@@ -16,7 +16,7 @@ SOURCES = (
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("import", help="turn another project's checkpoint into a release; runs no code in it")
-    parser.add_argument("source", help=f"the project: {SOURCES}; or auto, to go by the names in the file")
+    parser.add_argument("source", help=f"the project: {SOURCES}; a plug-in's; or auto, to go by the names in the file")
     parser.add_argument("file", help="what torch.save wrote, or safetensors")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the recipe")
     parser.add_argument("--recipe", required=True, help="what to file it under")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,8 +146,7 @@ class BatchWorkers:
                 self._iterator = iter(self._loader)
             except BaseException:
                 # A signal, once the workers are there: they take no notice of it, and nobody has them.
-                for child in set(multiprocessing.active_children()) - others:
-                    child.kill()
+                _kill(set(multiprocessing.active_children()) - others)
                 raise
             for worker in getattr(self._iterator, "_workers", ()):
                 # By what torch and multiprocessing end a worker that does not leave when asked: SIGTERM it ignores.
@@ -162,6 +164,19 @@ class BatchWorkers:
             iterator, self._iterator, self._loader._iterator = self._iterator, None, None
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 iterator._shutdown_workers()
+
+
+def _kill(workers: Iterable[BaseProcess]) -> None:
+    """End workers at once. Torch's handler of SIGCHLD, which would raise an error wherever this process is then, is not
+    told: it looks for none that has been waited for."""
+    handled = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
+    told = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if handled else None
+    for worker in workers:
+        worker.kill()
+    for worker in workers:
+        worker.join()
+    if handled:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if told is None else told)
 
 
 class _Sampler:

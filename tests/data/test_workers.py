@@ -1,12 +1,18 @@
 """Worker processes: signals are not for them, and they end with their work and with the process that they work for."""
 
+import multiprocessing
 import subprocess
 import sys
 import time
 
+import numpy as np
 import psutil
 import pytest
+import torch
 
+from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.workers import Batches, BatchWorkers
+from ssl_hub.stopping import Interrupted
 from tests.data import busy_workers
 from tests.end_to_end.test_launchers import environment
 
@@ -36,6 +42,23 @@ def test_signals_to_the_whole_group_from_the_start_on_leave_workers_alone(method
     said, errors = process.communicate(timeout=120)
     assert said.split() == [str(busy_workers.BATCHES)] * 2 + ["0"], errors
     assert "Traceback" not in errors and "killed by signal" not in errors
+
+
+@pytest.mark.filterwarnings("error")  # where that error comes to nobody
+def test_workers_that_an_end_before_the_first_batch_leaves_are_not_taken_for_broken_ones():
+    def lists():
+        raise Interrupted
+        yield []
+
+    source = Source("blank", "train", Pixels(np.zeros((2, 1, 1, 3), np.uint8)))
+    batches = Batches(source, busy_workers.Blank(0), arrays=True)
+    loader = BatchWorkers(batches, lists(), 2, torch.device("cpu"), persistent=False)
+    with pytest.raises(Interrupted):
+        next(iter(loader))
+    until = time.monotonic() + 0.3
+    while time.monotonic() < until:  # in which torch would raise an error here, of workers that were killed
+        time.sleep(0.01)
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")

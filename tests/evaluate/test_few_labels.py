@@ -175,9 +175,9 @@ def test_a_class_that_no_fold_can_get_right_is_said(sorted_folder, tmp_path, cap
     assert "note: all images of 1 of them (c) are in one fold, so none of them can be right" in capsys.readouterr().err
 
 
-def test_data_of_one_class_is_said(sorted_folder, tmp_path, capsys):
+def test_data_of_one_class_is_refused(sorted_folder, tmp_path, capsys):
     knn = ["knn", "pixels", "--data", str(tmp_path / "one"), "--image-size", "8", "--workers", "0", "--folds", "5"]
     (tmp_path / "one").mkdir()
     (tmp_path / "greys" / "c").rename(tmp_path / "one" / "c")
-    assert main(knn) == 0
-    assert "note: all 10 images of one/train are of class 'c': the number is of it alone" in capsys.readouterr().err
+    assert main(knn) == 2
+    assert "all 10 images of one/train are of class 'c', expected two or more" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def test_what_a_run_started_from_is_in_its_files_and_on_its_card(tmp_path, relea
     assert [link["step"] for link in chain] == ["imported", "started", "pretrained"]
     assert chain == read_facts(folder)["lineage"] and about["ssl_hub"]["licence"] == "CC-BY-NC-4.0"
     card = release_card(folder)
-    assert "1. Imported from plain, not trained with ssl_hub. The online branch of the checkpoint. File `weig" in card
+    assert "1. Imported from plain weights, which name no project, not trained with ssl_hub. The online branch" in card
     assert "2. Started from the weights `theirs` (release). Licence: CC-BY-NC-4.0. Their sha256 is `" in card
     assert "3. Pre-trained without labels by the recipe" in card
     assert "Non-commercial" in card and "from weights that may have seen some" in card

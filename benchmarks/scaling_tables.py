@@ -61,7 +61,7 @@ class Projection:
                 bn = synchronised_bn(self.counts[n][name])
                 calls, size = bn["gathers"] + bn["reduces"], bn["gather_bytes"] + bn["reduce_bytes"]
                 rows.append([name, n, *cells, f"{calls} / {short(size)}"])
-        return table("recipe | processes | gradients | F | BN buffers and F | flags | SyncBN (derived)", rows)
+        return table("recipe | processes | gradients | F | BN buffers | flags | SyncBN (derived)", rows)
 
     def memory(self) -> str:
         rows = []

@@ -68,7 +68,8 @@ def test_an_afternoon(tmp_path):
 
         # Trained on two processes, stopped, and gone on with by its folder alone.
         two = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "ssl_hub.cli"]
-        run = ["train", "byol-diagonal-digits", *SHORT, "--output", "runs/mine"]
+        longer = [word.replace("train.epochs=3", "train.epochs=5") for word in SHORT]  # than its stop takes
+        run = ["train", "byol-diagonal-digits", *longer, "--output", "runs/mine"]
         training = desk.started(*two, *run)
         while not list((desk.folder / "runs" / "mine" / "checkpoints").glob("*.pt")):
             assert training.poll() is None

@@ -55,7 +55,9 @@ def test_killed_at_twenty_moments_and_pushed_again(hub, run, tmp_path):
     outcomes = set()
     for moment in range(MOMENTS):
         old = release_on_main(hub, tmp_path / f"before-{moment}")
-        result = Result(metric="top1", value=moment, dataset="d", split="test", protocol="knn", settings={"k": moment})
+        result = Result(
+            metric="top1", value=moment, dataset="d", split="test", protocol="knn", settings={"k": moment + 1}
+        )
         append_results(run, [result])
         new = (run / RESULTS_FILE).read_bytes()
         # The second half of its time, in which it talks with the Hub: what comes before are imports.

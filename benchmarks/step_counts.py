@@ -18,13 +18,14 @@ import inspect
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from scaling_count import tensors_of
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -109,14 +110,6 @@ class Called(TorchFunctionMode):
         if name := UPLOADS.get(func):
             self.reads[f"upload by {name}"] += 1
         return func(*args, **(kwargs or {}))
-
-
-def tensors_of(argument: Any) -> Iterable[Tensor]:
-    if isinstance(argument, Tensor):
-        yield argument
-    elif isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from tensors_of(item)
 
 
 def _is_flags(tensor: Tensor) -> bool:

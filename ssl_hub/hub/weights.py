@@ -93,9 +93,8 @@ def pretrained(name: str, *, image_size: int | None = None) -> Pretrained:
     licence = str(config["ssl_hub"].get("licence", UNKNOWN))
     fetched = store.repository_of(text) if found is None else None
     kind: Kind = "hub" if fetched else "run" if _is_run(folder) else "release"
-    shown = (
-        f"{PREFIX}{fetched.id}@{folder.name}" if fetched else folder.name
-    )  # folders of the cache are called by commits
+    # Folders of the cache are called by commits.
+    shown = f"{PREFIX}{fetched.id}@{folder.name}" if fetched else folder.name
     model = store.load(folder)
     return Pretrained(kind=kind, name=shown, model=model, licence=licence, folder=folder, config=config)
 

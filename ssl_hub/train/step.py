@@ -89,9 +89,8 @@ class Trainer:
         predictor = siamese.predictor
         refreshes = type(predictor).refresh is not Predictor.refresh
         self._refreshed = Kept(list(predictor.parameters()) if refreshes else [])
-        self._answers = Answers(
-            accelerator.device, 2
-        )  # whether the step was taken, whether the predictor kept its weight
+        # Whether the step was taken, whether the predictor kept its weight.
+        self._answers = Answers(accelerator.device, 2)
         self._watches = isinstance(predictor, SetPredictor) and (self.late or is_queued(accelerator.device))
         if isinstance(predictor, SetPredictor):
             predictor.watched = self._watches

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Recipe, Runtime, Train
-from ssl_hub.zoo import cifar10, imagenet, view_presets
+from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Recipe, Train
+from ssl_hub.zoo import cifar10, imagenet, small_images, view_presets
 
 RICHEMOND = "Richemond et al. 2023 (arXiv 2302.04817)"
 HALVAGAL = "Halvagal et al. 2023 (arXiv 2212.04858)"
@@ -79,7 +79,7 @@ def isotropic() -> list[Recipe]:
             schedule="cosine",
         ),
         train=Train(epochs=1000, batch_size=256),
-        runtime=Runtime(knn_every_epochs=10, knn_k=200, log_every_steps=50, checkpoint_every_epochs=5),
+        runtime=small_images.RUNTIME,
         notes=(
             f"Settings as in the code of {HALVAGAL}: isoloss-noema.yaml with the weight decay of its commands, 1e-4.",
             "There F starts from zero and is updated view by view, and a prediction uses the batch it is made for; here"
@@ -126,7 +126,7 @@ def filters() -> list[Recipe]:
                 schedule="cosine",
             ),
             train=Train(epochs=400, batch_size=256),
-            runtime=Runtime(knn_every_epochs=10, knn_k=200, log_every_steps=50, checkpoint_every_epochs=5),
+            runtime=small_images.RUNTIME,
             notes=(
                 f"Settings as in the code of {ZHUO}: rdmsimsiam.sh with `cifar10 400 poly online 1`.",
                 *SOLO_LEARN,

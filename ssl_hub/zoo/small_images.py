@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ssl_hub.config import Backbone, Data, Expected, Optim, Part, Projector, Recipe, Runtime, Train, Views
 
 EPOCHS = (100, 300, 500)
+RUNTIME = Runtime(knn_every_epochs=10, knn_k=200, log_every_steps=50, checkpoint_every_epochs=5)
 METHODS = {
     "byol": ("BYOL with a two-layer predictor", Part("mlp", hidden_width=512, norm_affine=False, bias=False)),
     "byol-linear": ("BYOL with a linear predictor trained by the loss", Part("linear", bias=False)),
@@ -61,7 +62,7 @@ def recipes_for(
                 schedule="constant",
             ),
             train=Train(epochs=epochs, batch_size=128),
-            runtime=Runtime(knn_every_epochs=10, knn_k=200, log_every_steps=50, checkpoint_every_epochs=5),
+            runtime=RUNTIME,
             expected=()
             if numbers is None
             else (

@@ -6,6 +6,7 @@ import re
 from blocks import ROOT, blocks_in
 
 from ssl_hub.commands import register_all
+from ssl_hub.zoo import list_recipes
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
@@ -27,6 +28,11 @@ def test_every_page_is_in_the_navigation():
 def test_every_example_is_on_a_page():
     text = "".join(page.read_text() for page in PAGES)
     assert [path.name for path in (ROOT / "examples").glob("*.py") if f"script examples/{path.name}" not in text] == []
+
+
+def test_the_readme_counts_the_recipes():
+    (count,) = re.findall(r"^\| (\d+) recipes \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert int(count) == len(list_recipes())
 
 
 def test_every_link_of_the_readme_leads_somewhere():

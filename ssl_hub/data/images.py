@@ -215,9 +215,7 @@ class Source:
 
     def paths(self) -> Sequence[str] | None:
         """The files' paths below their root, in order; None where images are no files of their own."""
-        paths = getattr(self._images, "file_paths", None)
-        every: Sequence[str] | None = None if paths is None else paths()
-        return every if every is None or self._positions is None else [every[i] for i in self._positions.tolist()]
+        return self._named("file_paths")
 
     def origins(self) -> Iterator[Hashable]:
         """What names each image whatever is opened: two images of one name are one, and None names nothing. Two of
@@ -259,15 +257,17 @@ class Source:
         part.labels = None if self.labels is None else self.labels[chosen]
         return part
 
+    def places(self) -> NDArray[np.int64]:
+        """Which images of the whole split these are."""
+        return np.arange(len(self)) if self._positions is None else self._positions
+
     def names(self) -> Sequence[str] | None:
         """The images' file names, with folders where they lie in some; None where they have none."""
-        named = getattr(self._images, "names", None)
-        if named is None:
-            return None
-        every: Sequence[str] | None = named()
-        if every is None or self._positions is None:
-            return every
-        return [every[position] for position in self._positions.tolist()]
+        return self._named("names")
+
+    def _named(self, kind: str) -> Sequence[str] | None:
+        every: Sequence[str] | None = getattr(self._images, kind, lambda: None)()
+        return every if every is None or self._positions is None else [every[i] for i in self._positions.tolist()]
 
     @property
     def root(self) -> Path | None:

@@ -5,6 +5,10 @@ Another built-in dataset is one function ``split -> Source`` registered in :data
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import numpy as np
+
 from ssl_hub.config import Data
 from ssl_hub.data.file_lists import listed
 from ssl_hub.data.images import Source, joined
@@ -43,6 +47,7 @@ def open_source(
     parts = parse_split(split)
     layout = open_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
     opened = [_taken(layout, part) for part in parts]
+    _refuse_twice(split, opened)
     return opened[0] if len(opened) == 1 else joined(opened, opened[0].name, "+".join(part.split for part in opened))
 
 
@@ -55,6 +60,16 @@ def open_part(data: Data, split: str) -> Source:
 def open_layout(data: str, reading: Reading) -> Layout:
     """How ``data`` lies and which splits it has, before any of it is opened."""
     return find_layout(data, reading)
+
+
+def _refuse_twice(split: str, opened: list[Source]) -> None:
+    """Raise where parts share images: ``test+test``, or ``val+test`` of data that has only one of them."""
+    for one, other in combinations(opened, 2):
+        name = parse_split(one.split)[0].name
+        if name == parse_split(other.split)[0].name and (both := len(np.intersect1d(one.places(), other.places()))):
+            raise UsageError(
+                f"split {split!r} of {one.name} takes {both:,} of the {name} images twice; name each image once"
+            )
 
 
 def _taken(layout: Layout, part: Part) -> Source:

@@ -104,7 +104,10 @@ def export(
 def _made(folder: Path) -> Iterator[None]:
     """The folder is there inside, and afterwards only where something is in it that was not an error."""
     missing = not folder.exists()
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder} ({error.strerror}); choose another --to") from None
     try:
         yield
     except BaseException:

@@ -49,7 +49,10 @@ def run_folder(name: str | Path) -> Path:
     for candidate in (folder, home() / str(name)):
         if _has(candidate, RECIPE):
             return candidate
-    raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}")
+    beside = (folder.with_name(folder.name.partition("@")[0]), *folder.parents)
+    near = [place for place in beside if _has(place, RECIPE)]
+    meant = f"; give the run itself: {near[0]}" if near else ""
+    raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}{meant}")
 
 
 @dataclass(frozen=True)

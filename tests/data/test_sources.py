@@ -59,6 +59,16 @@ def test_what_is_no_part(split: str) -> None:
         open_source("digits", split)
 
 
+@pytest.mark.parametrize(
+    ("split", "twice"),
+    [("test+test", 500), ("val+test", 500), ("test[:50]+test[40:60]", 10), ("train+test+test[::250]", 2)],
+)
+def test_no_image_is_taken_twice(split: str, twice: int) -> None:
+    with pytest.raises(UsageError, match=f"of digits takes {twice} of the test images twice; name each image once"):
+        open_source("digits", split)
+    assert len(open_source("digits", "test[:50]+train+test[50:]")) == 1797
+
+
 @pytest.mark.parametrize("split", ["", "train+", "+test", "train@", "@list.txt", "[:5]"])
 def test_split_names_must_be_names(split: str) -> None:
     with pytest.raises(UsageError, match=r"is not a name or names joined by '\+'"):

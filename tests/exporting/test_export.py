@@ -260,3 +260,9 @@ def test_bad_input_says_what_to_do(options, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         export(**given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "to").symlink_to("nowhere")
+    with pytest.raises(UsageError, match=r"cannot make the folder .*to \(File exists\); choose another --to"):
+        export("directpred-digits", tmp_path / "to", format="torchscript")

@@ -56,6 +56,9 @@ def test_another_recipe_is_never_meant(run, tmp_path):
         ssl_hub.pretrain(None)
     with pytest.raises(UsageError, match="no run at 'elsewhere', and none of that name in the store"):
         ssl_hub.resume("elsewhere")
+    for inside in (f"{run}@2", run / "recipe.json"):
+        with pytest.raises(UsageError, match=f"no run at .*; give the run itself: {run}$"):
+            ssl_hub.resume(inside)
 
 
 @pytest.mark.parametrize(

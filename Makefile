@@ -32,6 +32,7 @@ lint: install
 
 types: install
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32
 
 ## The documentation as a site, in build/site
 docs: install

@@ -146,7 +146,7 @@ def main(file: Path, names: list[str]) -> None:
         if accelerator.num_processes == 1:
             found[name]["work"] = work(recipe)
     if accelerator.is_main_process:
-        file.write_text(json.dumps(found))
+        file.write_text(json.dumps(found), encoding="utf-8")
     if dist.is_initialized():
         dist.destroy_process_group()
 

@@ -175,11 +175,11 @@ class Projection:
 
 def fill(page: Path, projection: Projection) -> None:
     """Put each table between its marks, ``<!-- name -->`` and ``<!-- end -->``."""
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     for name, make in projection.blocks().items():
         text, found = re.subn(
             rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, make=make: f"{m[1]}{make()}\n{m[2]}", text, flags=re.S
         )
         if found != 1:
             raise SystemExit(f"{page} has {found} places for the table {name!r}, expected one")
-    page.write_text(text)
+    page.write_text(text, encoding="utf-8")

@@ -65,11 +65,12 @@ def replace_file(path: Path, content: bytes | Callable[[Path], None]) -> None:
         with aside.open("rb") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
-        folder = os.open(path.parent, os.O_RDONLY)  # the rename itself must reach the disk too
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if hasattr(os, "O_DIRECTORY"):  # not on Windows; elsewhere the rename itself must reach the disk too
+            folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}; free some space or choose a writable folder"

@@ -133,7 +133,7 @@ def _guarded(run: Callable[[], None]) -> int:
             print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader, `head` say, has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until exit, so that the final flush has a place to go
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - held until exit, so that the final flush has a place to go
     except OSError as error:
         if error.errno not in OF_THE_PLACE:
             raise

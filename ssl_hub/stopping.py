@@ -18,7 +18,9 @@ from multiprocessing.connection import wait
 from types import FrameType
 from typing import Any, Self
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # SIGUSR1 is what Slurm's --signal=USR1@SECONDS sends
+# SIGUSR1 is what Slurm's --signal=USR1@SECONDS sends; Windows has SIGBREAK in its place.
+ENDING = tuple(signal.Signals[name] for name in ("SIGTERM", "SIGUSR1", "SIGBREAK") if hasattr(signal, name))
+STOPPING = (*ENDING, signal.SIGINT)
 REQUEUE = 75  # sysexits' EX_TEMPFAIL, "try again"
 
 
@@ -45,14 +47,14 @@ def _restore(handlers: dict[signal.Signals, Any]) -> None:
 
 
 def disregard() -> None:
-    """Take no notice of a further SIGTERM or SIGUSR1: what has begun to end keeps its exit code. Ctrl-C still acts."""
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    """Take no notice of more of :data:`ENDING`: what has begun to end keeps its exit code. Ctrl-C still acts."""
+    for number in ENDING:
         signal.signal(number, _pass)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Context that a first SIGTERM or SIGUSR1 ends with :class:`Interrupted`, as Ctrl-C does with KeyboardInterrupt.
+    """Context that a first of :data:`ENDING` ends with :class:`Interrupted`, as Ctrl-C does with KeyboardInterrupt.
 
     Inside of it a :class:`StopSignal` takes the signals over. Outside the main thread, and in another one of these,
     nothing changes.
@@ -60,7 +62,7 @@ def interruptible() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) in (_end, _pass):
         yield
         return
-    previous = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    previous = {number: signal.signal(number, _end) for number in ENDING}
     try:
         yield
     finally:
@@ -115,7 +117,8 @@ def deferred() -> Iterator[None]:
     Blocking alone would not make them wait: another thread of this process may take a signal, and Python then runs its
     handler here.
     """
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    if sys.platform != "win32":
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     arrived: list[int] = []
     handlers: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
@@ -124,7 +127,8 @@ def deferred() -> Iterator[None]:
         yield
     finally:
         _restore(handlers)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if sys.platform != "win32":
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for number in arrived:
             signal.raise_signal(number)
 
@@ -160,7 +164,8 @@ def serve() -> None:
     if multiprocessing.get_start_method() != "fork":  # the one that the kernel knows may be the fork server
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
         return
-    end_with_parent(signal.SIGKILL)
+    if sys.platform != "win32":  # which never forks
+        end_with_parent(signal.SIGKILL)
     if os.getppid() != parent.pid:
         os._exit(1)  # it has ended before the kernel was asked
 

@@ -53,7 +53,7 @@ HOMES = {
 
 def imports(path: Path) -> Iterator[str]:
     """Full dotted names that a file imports, at its top or inside functions; not those for type checkers alone."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped = {
         id(inner)
         for node in ast.walk(tree)

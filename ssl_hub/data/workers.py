@@ -5,9 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
@@ -166,17 +167,25 @@ class BatchWorkers:
                 iterator._shutdown_workers()
 
 
-def _kill(workers: Iterable[BaseProcess]) -> None:
-    """End workers at once. Torch's handler of SIGCHLD, which would raise an error wherever this process is then, is not
-    told: it looks for none that has been waited for."""
-    handled = threading.current_thread() is threading.main_thread() and hasattr(signal, "SIGCHLD")
-    told = signal.signal(signal.SIGCHLD, signal.SIG_DFL) if handled else None
-    for worker in workers:
-        worker.kill()
-    for worker in workers:
-        worker.join()
-    if handled:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL if told is None else told)
+def _kill(workers: Collection[BaseProcess]) -> None:
+    """End workers at once."""
+    with _untold():
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join()
+
+
+@contextmanager
+def _untold() -> Iterator[None]:
+    """Torch's handler of SIGCHLD, which would raise an error wherever this process is then, is not told of workers that
+    end: it looks for none that has been waited for."""
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    told = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL if told is None else told)
 
 
 class _Sampler:

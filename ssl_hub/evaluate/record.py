@@ -76,7 +76,7 @@ def device_name(device: torch.device) -> str:
 @cache
 def _processor() -> str:
     try:  # where Linux names it; platform.processor() is empty there
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     except OSError:

@@ -22,6 +22,7 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.registry import MOST_SHOWN
 from ssl_hub.stopping import REQUEUE, STOPPING, Interrupted, StopSignal
+from ssl_hub.train.lock import handed_on
 
 COMMAND = (sys.executable, "-m", "ssl_hub.cli")
 POLL_SECONDS = 1.0
@@ -182,7 +183,7 @@ def _started(task: Task, lock: int) -> subprocess.Popen[bytes]:
     try:
         task.folder.parent.mkdir(parents=True, exist_ok=True)
         with task.log.open("ab") as log, task.printed.open("wb") if task.prints_results else nullcontext(log) as out:
-            return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=[lock])
+            return subprocess.Popen(command, stdout=out, stderr=log, env=environment, pass_fds=handed_on(lock))
     except OSError as error:
         raise UsageError(
             f"cannot start {task.name} with its log {task.log} ({error.strerror}); mend that, and go on"

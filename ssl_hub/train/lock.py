@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from ssl_hub.errors import UsageError
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
 
 LOCK = ".lock"
 _held: list[TextIO] = []
@@ -33,17 +38,15 @@ def locked(folder: Path) -> Iterator[int]:
         yield file.fileno()
     finally:
         _held.remove(file)
-        if _is_at(path, file):
-            path.unlink()
-        file.close()
+        _remove(path, file)
 
 
 def _taken(path: Path) -> TextIO:
     while True:
-        file = path.open("a+")
+        file = path.open("a+", encoding="utf-8")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _take(file)
+        except (BlockingIOError, PermissionError):  # of Linux and of Windows
             file.seek(0)
             holder = file.read()
             file.close()
@@ -61,11 +64,37 @@ def _taken(path: Path) -> TextIO:
         file.close()
 
 
+def _take(file: TextIO) -> None:
+    """Raises OSError where another has the lock, or where there are no locks."""
+    if sys.platform == "win32":
+        file.seek(2**30)  # others cannot read what is locked, so not where the number of the process stands
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def handed_on(lock: int) -> list[int]:
+    """What a process that is started takes over so as to hold the folder too: a descriptor, nothing on Windows."""
+    return [] if sys.platform == "win32" else [lock]
+
+
 def _is_at(path: Path, file: TextIO) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except OSError:
         return False
+
+
+def _remove(path: Path, file: TextIO) -> None:
+    """The file away while it is held, so that it is nobody's who came next; Windows removes none that is open."""
+    if sys.platform == "win32":
+        file.close()
+        with suppress(OSError):  # another has opened it
+            path.unlink()
+    else:
+        if _is_at(path, file):
+            path.unlink()
+        file.close()
 
 
 def _let_go() -> None:
@@ -74,4 +103,5 @@ def _let_go() -> None:
         _held.pop().close()
 
 
-os.register_at_fork(after_in_child=_let_go)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)

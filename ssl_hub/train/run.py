@@ -207,7 +207,9 @@ def git_commit() -> str | None:
     """Commit of the source tree this package runs from, or None where it is not in one."""
     here = Path(__file__).parent
     try:
-        done = subprocess.run(["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5)
+        done = subprocess.run(
+            ["git", "-C", str(here), "rev-parse", "HEAD"], capture_output=True, encoding="utf-8", timeout=5
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

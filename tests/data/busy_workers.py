@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.workers import Batches, BatchWorkers
-from ssl_hub.stopping import STOPPING, StopSignal
+from ssl_hub.stopping import ENDING, StopSignal
 
 BATCHES, BATCH = 40, 20_000  # the indices of one batch alone fill a pipe
 
@@ -47,7 +47,7 @@ def workers(batch: int) -> BatchWorkers:
 def signalled() -> None:
     """Signal the whole process group over and over, from before the workers are there."""
     while True:
-        for number in STOPPING[:1] + STOPPING[2:]:  # a second SIGINT is for the trainer
+        for number in ENDING:  # a second SIGINT is for the trainer
             os.killpg(0, number)
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):  # it has ended since

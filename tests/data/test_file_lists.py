@@ -25,7 +25,7 @@ def imagenet(root: Path) -> Path:
 
 
 def write(path: Path, *lines: str) -> Path:
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 

@@ -39,7 +39,7 @@ def scontrol(arguments: list[str]) -> int:
         case ["show", "hostnames", _]:
             print("localhost")
         case ["requeue", job]:
-            with Path(os.environ["REQUEUED"]).open("a") as file:
+            with Path(os.environ["REQUEUED"]).open("a", encoding="utf-8") as file:
                 file.write(f"{job}\n")
         case _:
             return 1

@@ -143,7 +143,7 @@ def test_a_run_that_is_signalled_while_it_opens_leaves_nothing(small, tmp_path):
 
 def listens(pid: int) -> bool:
     """Whether the process has a handler for SIGUSR1."""
-    (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    (caught,) = re.findall(r"^SigCgt:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"), re.MULTILINE)
     return bool(int(caught, 16) >> (signal.SIGUSR1 - 1) & 1)
 
 

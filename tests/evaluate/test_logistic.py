@@ -102,7 +102,7 @@ def test_few_iterations_are_kept_to_and_said():
 
 def anonymous_bytes() -> int:
     """Memory of this process that is no file's: memory-mapped features do not count."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
 
 

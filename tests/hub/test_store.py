@@ -171,7 +171,7 @@ def test_a_run_that_is_not_finished_and_one_in_runs_are_told_of(tmp_path, monkey
     unfinished.mkdir(parents=True)
     (unfinished / "recipe.json").write_text("{}")
     Path("runs/byol-digits").mkdir(parents=True)
-    Path("runs/byol-digits/config.json").write_text("{}")
+    Path("runs/byol-digits/config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(UsageError, match="load 'runs/byol-digits'. More: `ssl-hub where byol-digits`$"):
         store.load("byol-digits")
     assert "the store has a run that is not finished" in store.ways_on("byol-digits")[1]

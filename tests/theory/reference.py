@@ -67,7 +67,7 @@ def evaluate(case: Case, *, others: Sequence[Case] = ()) -> dict[str, Any]:
 
 def cases_of(path: str | Path) -> list[Case]:
     """The cases of a file, which is a list of them or has them under `cases`; without how they were made."""
-    found = json.loads(Path(path).read_text())
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
     cases = found["cases"] if isinstance(found, dict) else found
     for case in cases:
         case["outputs"] = {name: value for name, value in case["outputs"].items() if not name.startswith("crosscheck")}

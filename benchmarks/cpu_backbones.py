@@ -75,7 +75,6 @@ CANDIDATES = (
 TRAINED: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("narrow_32_blocks_1", "bf16", {}),
     ("narrow_32_blocks_1", "bf16", {"optim.lr": 0.1}),
-    ("narrow_32_blocks_2", "bf16", {}),
     ("narrow_16_blocks_1", "bf16", {}),
 )
 FORMS: tuple[dict[str, Any], ...] = (

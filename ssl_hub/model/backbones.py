@@ -21,20 +21,21 @@ from ssl_hub.registry import suggest
 
 
 class SmallImageResNet(ResNet):
-    """timm's ResNet with a 3x3 stride-1 stem and no max-pool, as is usual for 32x32 images.
+    """timm's ResNet with a 3x3 stem and no max-pool, as is usual for 32x32 images.
 
     ``stem_padding`` is 1 here; backbones imported from solo-learn have 2, and say so in config.json's ``model_args``.
     """
 
-    def __init__(self, *args: Any, stem_padding: int = 1, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, stem_padding: int = 1, stem_stride: int = 1, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         large: nn.Conv2d = self.get_submodule("conv1")
-        small = nn.Conv2d(large.in_channels, large.out_channels, 3, stride=1, padding=stem_padding, bias=False)
+        widths = large.in_channels, large.out_channels
+        small = nn.Conv2d(*widths, 3, stride=stem_stride, padding=stem_padding, bias=False)
         nn.init.kaiming_normal_(small.weight, mode="fan_out", nonlinearity="relu")
         self.conv1 = small
         self.maxpool = nn.Identity()
         for info in self.feature_info:
-            info["reduction"] = max(info["reduction"] // 4, 1)
+            info["reduction"] = stem_stride * max(info["reduction"] // 4, 1)
 
 
 def _small_image_cfg() -> dict[str, Any]:
@@ -55,10 +56,10 @@ NEEDS_US = "import_ssl_hub"
 """timm's tag of these architectures in config.json, so that timm's error where they are unknown says what is missing:
 ``Unknown model (resnet18_cifar.import_ssl_hub)``."""
 
+SMALL = ("resnet10_narrow", "resnet10_tiny", "resnet18_cifar", "resnet50_cifar")
+
 # timm's register_model looks the defaults up under this name in this module.
-default_cfgs = generate_default_cfgs(
-    {f"{name}.{NEEDS_US}": _small_image_cfg() for name in ("resnet10_tiny", "resnet18_cifar", "resnet50_cifar")}
-)
+default_cfgs = generate_default_cfgs({f"{name}.{NEEDS_US}": _small_image_cfg() for name in SMALL})
 
 
 def _small_image_resnet(variant: str, pretrained: bool, **kwargs: Any) -> nn.Module:
@@ -83,6 +84,16 @@ def resnet10_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """Four stages of one basic block, widths 16 to 128, on the small-image stem: 0.3 M parameters, for demos."""
     tiny = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
     return _small_image_resnet("resnet10_tiny", pretrained, **{**tiny, **kwargs})
+
+
+@register_model  # type: ignore[untyped-decorator]
+def resnet10_narrow(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """Four stages of one basic block, widths 32 to 256, on a small-image stem of stride 2: 1.2 M parameters, for CPUs.
+
+    32x32 images give a 2x2 feature map. As many multiplications as ``resnet10_tiny``, on half the activations.
+    """
+    narrow = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (32, 64, 128, 256), "stem_stride": 2}
+    return _small_image_resnet("resnet10_narrow", pretrained, **{**narrow, **kwargs})
 
 
 def is_small(name: str) -> bool:

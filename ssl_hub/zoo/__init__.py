@@ -10,14 +10,14 @@ from typing import Any
 from ssl_hub.codec import changes
 from ssl_hub.config import Recipe
 from ssl_hub.registry import Registry
-from ssl_hub.zoo import cifar10, digits, imagenet, own_images, relatives, stl10
+from ssl_hub.zoo import cifar10, cpu, digits, imagenet, own_images, relatives, stl10
 
 RECIPES: Registry[Recipe] = Registry("recipe", listing="`ssl-hub recipes` lists all, such as")
 
 DEMO = "directpred-digits"
 """What the training launcher trains when it is given no recipe."""
 
-for _group in (imagenet, stl10, cifar10, relatives, own_images, digits):
+for _group in (imagenet, stl10, cifar10, cpu, relatives, own_images, digits):
     for _recipe in _group.recipes():
         RECIPES.add(_recipe.name, _recipe)
 

@@ -23,6 +23,13 @@ def test_small_stem_keeps_resolution_until_the_stages(name, width):
     assert isinstance(model.maxpool, torch.nn.Identity)
 
 
+def test_a_stem_of_stride_two_halves_every_stage():
+    narrow, tiny = (timm.create_model(f"resnet10_{kind}", features_only=True) for kind in ("narrow", "tiny"))
+    assert narrow.feature_info.reduction() == [2 * reduction for reduction in tiny.feature_info.reduction()]
+    assert [32 // f.shape[-1] for f in narrow(torch.zeros(1, 3, 32, 32))] == narrow.feature_info.reduction()
+    assert backbones.feature_width(backbones.create("resnet10_narrow"), 32) == 256
+
+
 def test_timm_lists_builds_and_configures_the_small_models():
     assert timm.list_models("*_cifar") == ["resnet18_cifar", "resnet50_cifar"]
     model = timm.create_model("resnet18_cifar", num_classes=7)

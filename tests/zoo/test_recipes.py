@@ -29,6 +29,7 @@ PROMISED = [
     "rank-filter-r18-cifar10-400ep",
     "simsiam-r18-cifar10-800ep",
     *(f"{m}-own{family}" for m in ("directpred", "byol", "simsiam") for family in ("", "-convnext", "-vit")),
+    *(f"{m}-cifar10" for m in ("directpred", "byol", "byol-linear", "simsiam")),
     *(f"{m}-digits" for m in ("directpred", "byol", "byol-linear", "simsiam")),
 ]
 

@@ -122,7 +122,7 @@ class Record:
         self.path = path
         self.cells: dict[str, dict[str, Cell]] = {"speed": {}, "trained": {}}
         if path.exists():
-            kept = json.loads(path.read_text())
+            kept = json.loads(path.read_text(encoding="utf-8"))
             self.cells = {part: kept[part] for part in self.cells}
 
     def keep(self, part: str, key: str, cell: Cell) -> Cell:

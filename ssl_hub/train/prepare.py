@@ -43,6 +43,7 @@ from ssl_hub.train.label_monitor import accuracy_monitor
 from ssl_hub.train.launch import (
     Launcher,
     check_micro_batch,
+    check_replays,
     end_with,
     find_launcher,
     is_restart,
@@ -118,6 +119,7 @@ def _prepared(
     if finished:
         raise run.Finished
     loader, images, fingerprint = open_loader(recipe, accelerator)
+    replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
     accuracy = accuracy_monitor(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator, start)
     origin = before.get(INITIALISED_FROM)
@@ -146,6 +148,7 @@ def _prepared(
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
         **({} if (solver := predictor.solver_on(accelerator.device)) is None else {"predictor_solver": solver}),
+        **({} if replays is None else {"cuda_graphs": replays}),
         "threads_per_process": threads,
         "versions": installed_versions(),
         "git_commit": run.git_commit(),

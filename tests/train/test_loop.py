@@ -213,7 +213,7 @@ def test_data_share_is_a_share(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, False, "reduce-overhead"])
 def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
     """Compiling changes rounding, and no tensor's name. (On a CPU channels_last rounds most: it is off here.)"""
     quick = {**QUICK, "runtime.channels_last": False}

@@ -34,6 +34,7 @@ def commands(data: Path | None, quick: bool) -> dict[str, list[str] | None]:
         "memory.py": ["--data", cifar10, "--paths", "resident", "workers", "--size", "32"] if cifar10 else None,
         "outside_share.py": [*(["--data", cifar10] if cifar10 else []), *small],
         "gpu_cifar10.py": ["--data", cifar10, *proof] if cifar10 else None,
+        "gpu_parts": ["--parts"],
     }
 
 
@@ -56,7 +57,7 @@ def main() -> None:
             print(f"\n== {name}: left out, because it needs --data with cifar10/ in it", flush=True)
             left_out.append(name)
             continue
-        script = "views_speed.py" if name == "views_trial" else name
+        script = {"views_trial": "views_speed.py", "gpu_parts": "gpu_cifar10.py"}.get(name, name)
         print(f"\n== {script} {' '.join(options)}", flush=True)
         if subprocess.run([sys.executable, str(HERE / script), *options], check=False).returncode:
             failed.append(name)

@@ -5,7 +5,7 @@ python benchmarks/scaling.py --page docs/scaling.md             # and into the p
 python benchmarks/scaling.py --assume gpu_tflops=60 --assume gpu_memory_gb=40
 
 Counting starts real gloo processes with ResNet-50s and takes some minutes; ``benchmarks/scaling_counts.json`` keeps
-what was counted, and ``--count`` counts again.
+what was counted, and ``--count`` counts again, ``--count host`` the memory of a host alone, in some seconds.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from scaling_data import HostTables
+from scaling_host import host
 from scaling_model import Assumptions
-from scaling_tables import PICTURE, RECIPES, STREAMED, Projection, fill
+from scaling_published import published
+from scaling_tables import PICTURE, RECIPES, STREAMED, Projection
 
 import ssl_hub
 from ssl_hub.data.loaders import epoch_order
@@ -51,6 +56,7 @@ def count() -> dict[str, Any]:
             found[str(n)] = json.loads(file.read_text())
         found["core_seconds"], found["picture_bytes"] = data_path(Path(folder))
     found["order"] = order_cost(10**6)
+    found["host"] = host()
     return found
 
 
@@ -85,9 +91,32 @@ def order_cost(images: int) -> dict[str, float]:
     return {"images": images, "seconds": seconds, "bytes": peak / images}
 
 
+def blocks(projection: Projection) -> dict[str, Callable[[], str]]:
+    """The page's tables by the name of their place."""
+    tables, of_host = ("collectives", "memory", "data", "assumptions", "hours", "parts"), HostTables(projection)
+    tables += ("groups", "stream", "order", "breaks")
+    return {
+        **{name: getattr(projection, name) for name in tables},
+        **{name: getattr(of_host, name) for name in ("names", "shared", "reading", "bandwidth")},
+        "published": lambda: published(projection),
+    }
+
+
+def fill(page: Path, made: dict[str, Callable[[], str]]) -> None:
+    """Put each table between its marks, ``<!-- name -->`` and ``<!-- end -->``."""
+    text = page.read_text(encoding="utf-8")
+    for name, make in made.items():
+        text, found = re.subn(
+            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, make=make: f"{m[1]}{make()}\n{m[2]}", text, flags=re.S
+        )
+        if found != 1:
+            raise SystemExit(f"{page} has {found} places for the table {name!r}, expected one")
+    page.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", action="store_true", help="count again")
+    parser.add_argument("--count", nargs="?", const="all", choices=("all", "host"), help="count again")
     parser.add_argument("--assume", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--page", type=Path, help="a page to put the tables into")
     arguments = parser.parse_args()
@@ -96,13 +125,15 @@ def main() -> None:
     if changed.keys() - known:
         parser.error(f"unknown assumption {min(changed.keys() - known)!r}; known: {', '.join(sorted(known))}")
     if arguments.count or not COUNTS.exists():
-        COUNTS.write_text(json.dumps(count(), indent=1) + "\n")
+        found = {**json.loads(COUNTS.read_text()), "host": host()} if arguments.count == "host" else count()
+        COUNTS.write_text(json.dumps(found, indent=1) + "\n")
     assume = Assumptions(**{name: float(value) for name, value in changed.items()})  # type: ignore[arg-type]
     projection = Projection(json.loads(COUNTS.read_text()), assume)
-    for name, make in projection.blocks().items():
+    made = blocks(projection)
+    for name, make in made.items():
         print(f"\n{name}\n\n{make()}")
     if arguments.page:
-        fill(arguments.page, projection)
+        fill(arguments.page, made)
 
 
 if __name__ == "__main__":

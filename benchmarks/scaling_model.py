@@ -15,9 +15,11 @@ class Assumptions:
     """What is not known here. Defaults describe A100-class nodes of eight, in bfloat16; each can be replaced."""
 
     gpu_tflops: float = 30.0  # sustained on a ResNet-50's convolutions, far below the peak: they are bound by memory
+    gpu_tflops_low: float = 15.0  # a quarter of that below, the least that scaling_published.py finds
+    gpu_tflops_high: float = 60.0  # NVIDIA's own supervised training of a ResNet-50 on an A100
     half_rate_images: float = 8.0  # images a GPU at which it reaches half of that
     step_overhead_ms: float = 10.0  # Python and kernel launches that nothing hides
-    decomposition_ms: float = 8.0  # eigen-decomposition of F on a GPU, width 256
+    root_ms: float = 1.0  # of F by matrix products, some fifty small kernels; a decomposition is waited for
     gpus_per_node: int = 8
     node_gb_per_s: float = 200.0  # between GPUs of one node, each way
     network_gb_per_s: float = 25.0  # for each GPU, between nodes
@@ -30,6 +32,7 @@ class Assumptions:
     cores_per_gpu: float = 16.0
     host_memory_gb: float = 1000.0
     image_kb: float = 110.0  # a JPEG of ImageNet
+    workers: int = 8  # runtime.workers
 
     def latency(self, n: int) -> float:
         return 1e-6 * (self.latency_us + self.hop_latency_us * math.log2(n)) if n > 1 else 0.0
@@ -68,7 +71,7 @@ class Step:
     compute: float
     gradients: float  # not hidden
     synchronised_bn: float
-    statistics: float  # reduction and decomposition of F
+    statistics: float  # reduction and root of F
     overhead: float
     data: float  # at the assumed cores
     cores_per_gpu: float  # that keep up with the GPU
@@ -97,13 +100,16 @@ class Step:
         return max(parts, key=lambda part: parts[part])
 
 
-def predict(counted: dict[str, Any], *, batch: int, n: int, core_seconds: float, assume: Assumptions) -> Step:
+def predict(
+    counted: dict[str, Any], *, batch: int, n: int, core_seconds: float, assume: Assumptions, bn_group: int = 0
+) -> Step:
     """One step of a recipe on ``n`` GPUs.
 
     Args:
         counted: what ``scaling_count.py`` found for the recipe; its collectives from several processes.
         batch: images a step, over all processes.
         core_seconds: of one core to decode an image and crop its two views.
+        bn_group: processes that share BN's statistics; 0 for all.
     """
     memory, traffic = counted["memory"], counted["collectives"]
     images = batch / n
@@ -117,17 +123,18 @@ def predict(counted: dict[str, Any], *, batch: int, n: int, core_seconds: float,
     compute = counted["work"]["flops"] * (images + assume.half_rate_images * accumulation) / rate
     gradients = assume.all_reduce(n, calls=traffic["gradients"]["calls"], size=traffic["gradients"]["bytes"])
     hidden = min(assume.hidden_gradient_share * gradients, compute / 2)
-    bn = synchronised_bn(counted)
+    bn, together = synchronised_bn(counted), bn_group or n
     bn_seconds = accumulation * (
-        assume.all_gather(n, calls=bn["gathers"], size=bn["gather_bytes"])
-        + assume.all_reduce(n, calls=bn["reduces"], size=bn["reduce_bytes"])
+        assume.all_gather(together, calls=bn["gathers"], size=bn["gather_bytes"])
+        + assume.all_reduce(together, calls=bn["reduces"], size=bn["reduce_bytes"])
     )
     statistics = 0.0
     if "statistics" in traffic:
         statistics = assume.all_reduce(n, calls=traffic["statistics"]["calls"], size=traffic["statistics"]["bytes"])
-        statistics += 1e-3 * assume.decomposition_ms
+        statistics += 1e-3 * assume.root_ms
+    others = ("flags", "buffers") if together < n else ("flags",)  # buffers are sent where groups gather their own
     overhead = 1e-3 * assume.step_overhead_ms + sum(
-        assume.all_reduce(n, calls=traffic[p]["calls"], size=traffic[p]["bytes"]) for p in ("flags", "buffers")
+        assume.all_reduce(n, calls=traffic[p]["calls"], size=traffic[p]["bytes"]) for p in others
     )
     on_gpu = compute + gradients - hidden + bn_seconds + statistics + overhead
     return Step(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from typing import Any
 
 from scaling_model import Assumptions, Step, predict, synchronised_bn
@@ -20,8 +18,8 @@ IMAGENET, GPUS = 1_281_167, (8, 64, 512)
 PICTURE = (500, 375)  # pixels, ImageNet's usual size
 PURPOSES = ("gradients", "statistics", "buffers", "flags")
 HOURS = (
-    "recipe | GFLOP an image | GPUs | images a GPU | memory (GB) | step (ms) | hours | images/s wanted | GB/s wanted"
-    " | cores a GPU | bound by"
+    "recipe | GFLOP an image | GPUs | images a GPU | memory (GB) | step (ms) | hours | between | images/s wanted"
+    " | GB/s wanted | cores a GPU | bound by"
 )
 
 
@@ -32,7 +30,7 @@ def table(head: str, rows: Iterable[Iterable[object]]) -> str:
 
 def short(size: float) -> str:
     """Bytes in a unit that suits them."""
-    unit, scale = next((u, s) for u, s in (("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if size >= s or s == 1.0)
+    unit, scale = next((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)) if size >= s or s == 1.0)
     value = size / scale
     return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
 
@@ -44,13 +42,25 @@ class Projection:
         self.counts, self.assume = counts, assume
         self.counted = {name: {**counts["4"][name], "work": counts["1"][name]["work"]} for name in RECIPES}
 
-    def step(self, name: str, n: int, batch: int | None = None) -> Step | None:
-        """None where the recipe's batch has no image for some process."""
-        batch = batch or ssl_hub.get_recipe(name).train.batch_size
+    def step(self, name: str, n: int, batch: int | None = None, **changed: Any) -> Step | None:
+        """None where the recipe's batch has no image for some process. ``changed``: assumptions, and ``bn_group``."""
+        batch, group = batch or ssl_hub.get_recipe(name).train.batch_size, changed.pop("bn_group", 0)
         if batch < n:
             return None
-        core_seconds = self.counts["core_seconds"]
-        return predict(self.counted[name], batch=batch, n=n, core_seconds=core_seconds, assume=self.assume)
+        core_seconds, assume = self.counts["core_seconds"], replace(self.assume, **changed)
+        counted = self.counted[name]
+        return predict(counted, batch=batch, n=n, core_seconds=core_seconds, assume=assume, bn_group=group)
+
+    def surely(self, name: str, n: int, batch: int | None = None, **changed: Any) -> Step:
+        step = self.step(name, n, batch, **changed)
+        assert step is not None
+        return step
+
+    def hours_between(self, name: str, n: int, batch: int, steps: int) -> str:
+        """At the highest and the lowest of the assumed rates of a GPU."""
+        rates = (self.assume.gpu_tflops_high, self.assume.gpu_tflops_low)
+        ends = (steps * self.surely(name, n, batch, gpu_tflops=rate).seconds / 3600 for rate in rates)
+        return " to ".join(f"{end:.1f}" for end in ends)
 
     def collectives(self) -> str:
         rows = []
@@ -83,9 +93,10 @@ class Projection:
             for n in GPUS:
                 step = self.step(name, n)
                 if step is None:
-                    rows.append([name, gflops, n, f"{recipe.train.batch_size / n:g}", *["-"] * 6, "too few images"])
+                    rows.append([name, gflops, n, f"{recipe.train.batch_size / n:g}", *["-"] * 7, "too few images"])
                 else:
-                    rows.append([name, gflops, n, *self.cells(step, recipe.train.batch_size, steps)])
+                    between = self.hours_between(name, n, recipe.train.batch_size, steps)
+                    rows.append([name, gflops, n, *self.cells(step, recipe.train.batch_size, steps, between)])
         return table(HOURS, rows)
 
     def stream(self) -> str:
@@ -93,12 +104,11 @@ class Projection:
         rows = []
         for batch in (recipe.train.batch_size, 4 * recipe.train.batch_size):
             for n in GPUS:
-                step = self.step(STREAMED, n, batch)
-                assert step is not None
-                rows.append([batch, n, *self.cells(step, batch, STREAM // batch)])
+                between = self.hours_between(STREAMED, n, batch, STREAM // batch)
+                rows.append([batch, n, *self.cells(self.surely(STREAMED, n, batch), batch, STREAM // batch, between)])
         return table(HOURS.replace("recipe | GFLOP an image", "batch"), rows)
 
-    def cells(self, step: Step, batch: int, steps: int) -> list[str]:
+    def cells(self, step: Step, batch: int, steps: int, between: str) -> list[str]:
         wanted = batch / step.on_gpu
         split = f" in {step.accumulation}" if step.accumulation > 1 else ""
         return [
@@ -106,6 +116,7 @@ class Projection:
             f"{step.memory_gb:.0f}",
             f"{1e3 * step.seconds:.0f}",
             f"{steps * step.seconds / 3600:.1f}",
+            between,
             f"{wanted:,.0f}",
             f"{wanted * self.assume.image_kb / 1e6:.2f}",
             f"{step.cores_per_gpu:.0f}",
@@ -116,8 +127,7 @@ class Projection:
         """Where a step goes, for the recipe that is streamed."""
         rows = []
         for n in GPUS:
-            step = self.step(STREAMED, n)
-            assert step is not None
+            step = self.surely(STREAMED, n)
             parts = (step.compute, step.gradients, step.synchronised_bn, step.statistics, step.overhead, step.data)
             rows.append([n, *(f"{1e3 * seconds:.1f}" for seconds in parts)])
         return table("GPUs | compute | gradients, not hidden | SyncBN | F | other | data, at the assumed cores", rows)
@@ -134,13 +144,12 @@ class Projection:
         rows = []
         for label, images in (("ImageNet", IMAGENET), ("a billion images", STREAM)):
             for n in GPUS:
-                step = self.step(STREAMED, n)
-                assert step is not None
-                order = self.counts["order"]["bytes"] * images
+                step = self.surely(STREAMED, n)
+                held = images * (self.counts["order"]["bytes"] + self.counts["host"]["names"]["ours"]["held"])
                 needs = {
                     "cores": step.cores_per_gpu / self.assume.cores_per_gpu,
                     "GPU memory": step.memory_in_one_gb / self.assume.gpu_memory_gb,
-                    "host memory": order * self.assume.gpus_per_node / (1e9 * self.assume.host_memory_gb),
+                    "host memory": held * self.assume.gpus_per_node / (1e9 * self.assume.host_memory_gb),
                     "waiting": (step.gradients + step.synchronised_bn + step.statistics) / step.compute,
                 }
                 worst = max(needs, key=lambda need: needs[need])
@@ -161,25 +170,20 @@ class Projection:
         return table("what | value", rows)
 
     def rate(self, n: int) -> float:
-        step = self.step(STREAMED, n)
-        assert step is not None
+        step = self.surely(STREAMED, n)
         return step.images / step.on_gpu
+
+    def groups(self) -> str:
+        """BN over groups of GPUs (``train.sync_bn_group``), for the recipe that is streamed."""
+        recipe = ssl_hub.get_recipe(STREAMED)
+        steps, rows = recipe.train.epochs * (IMAGENET // recipe.train.batch_size), []
+        for n in GPUS:
+            for group in sorted({min(group, n) for group in (8, 32, n)}):
+                step = self.surely(STREAMED, n, bn_group=group)
+                seen = round(step.images / step.accumulation * group)
+                share = f"{1e3 * step.synchronised_bn:.1f}"
+                rows.append([n, group, seen, share, f"{1e3 * step.seconds:.0f}", f"{steps * step.seconds / 3600:.1f}"])
+        return table("GPUs | in a group | images that BN sees | SyncBN (ms) | step (ms) | hours", rows)
 
     def assumptions(self) -> str:
         return table("assumption | value", [[f"`{k}`", f"{v:g}"] for k, v in asdict(self.assume).items()])
-
-    def blocks(self) -> dict[str, Callable[[], str]]:
-        names = ("collectives", "memory", "data", "assumptions", "hours", "parts", "stream", "order", "breaks")
-        return {name: getattr(self, name) for name in names}
-
-
-def fill(page: Path, projection: Projection) -> None:
-    """Put each table between its marks, ``<!-- name -->`` and ``<!-- end -->``."""
-    text = page.read_text(encoding="utf-8")
-    for name, make in projection.blocks().items():
-        text, found = re.subn(
-            rf"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, make=make: f"{m[1]}{make()}\n{m[2]}", text, flags=re.S
-        )
-        if found != 1:
-            raise SystemExit(f"{page} has {found} places for the table {name!r}, expected one")
-    page.write_text(text, encoding="utf-8")

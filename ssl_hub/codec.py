@@ -210,7 +210,7 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
         return _decode(inner[0], value, key)
     if origin is Literal:
         choices = typing.get_args(kind)
-        if value in choices:
+        if any(value == choice and type(value) is type(choice) for choice in choices):  # 1 is not True
             return value
         raise UsageError(f"{key} is {value!r}, expected one of {', '.join(map(repr, choices))}")
     if origin is tuple and isinstance(value, (list, tuple)):

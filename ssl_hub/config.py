@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Scalar = bool | int | float | str | None
+Compile = Literal[False, True, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Runtime:
 
     workers: int = 8
     channels_last: bool = False
-    compile: bool = False
+    compile: Compile = False  # or a mode of torch.compile; reduce-overhead and max-autotune replay CUDA graphs
     tf32: Literal["none", "convolutions", "all"] = "convolutions"  # torch's own choice; F and its predictor never
     cudnn_benchmark: bool = False  # times cuDNN's algorithms at the start; repeats of a run may then round otherwise
     log_every_steps: int = 10

@@ -40,6 +40,9 @@ def test_recipes_are_frozen():
         ("data.name", "123", "123"),
         ("data.image_column", "image", "image"),
         ("backbone.name", "resnet18", "resnet18"),
+        ("runtime.compile", "true", True),
+        ("runtime.compile", False, False),
+        ("runtime.compile", "reduce-overhead", "reduce-overhead"),
     ],
 )
 def test_overrides_are_typed(key, value, want):
@@ -88,6 +91,8 @@ def test_groups_may_be_overridden_as_a_whole():
         ({"train.epochs": "x"}, "train.epochs is 'x', expected int"),
         ({"train.epochs": True}, "train.epochs is True, expected int"),
         ({"optim.name": "adam"}, "optim.name is 'adam', expected one of 'sgd', 'lars', 'adamw'"),
+        ({"runtime.compile": "fast"}, "runtime.compile is 'fast', expected one of False, True, 'reduce-overhead', "),
+        ({"runtime.compile": 1}, "runtime.compile is 1, expected one of False, True"),
         ({"views.view1.crop_scale": "[1]"}, r"views.view1.crop_scale is \[1\], expected tuple"),
         ({"train": 5}, "'train' is a group of settings; set one of train.epochs"),
         ({"predictor": "linear"}, "'predictor' is a component; set predictor.kind"),

@@ -36,6 +36,7 @@ Key = tuple[int, str, bytes | str]  # an image's index, name and file: what a wo
 
 _SHARD_ORDER, _WINDOW_ORDER = 2, 3  # set these permutations' hashes apart from each other and from an epoch's
 _TAKEN: Key = (0, "", b"")  # in the place of an image that has left the window, so that its bytes are freed
+WORTH_SAYING = 1.5  # times the bytes of the data
 _LAP_BITS, _SHARD_BITS, _PLACE_BITS = 15, 20, 28  # of an image's index
 
 
@@ -126,6 +127,23 @@ class StreamOrder:
             for place, image in enumerate(self.shards.read(shard, begin), begin):
                 if not is_shared or (place + turn) % self.world == self.rank:
                     yield Cursor(start.lap, turn, place), (index_of(start.lap, shard, place), *image)
+
+
+def read_too_often(shards: int, world: int) -> float:
+    """Bytes that all ranks read of a lap over its bytes, where shards are of one size: each reads what is left over."""
+    left = shards % world
+    return (shards - left + left * world) / shards
+
+
+def left_over(shards: int, world: int) -> str | None:
+    """What to say where shards that are left over make ranks read much more than the data; None elsewhere."""
+    ratio = read_too_often(shards, world)
+    if ratio <= WORTH_SAYING:
+        return None
+    return (
+        f"{shards} shards leave {shards % world} over for {world} processes, each of which reads all of those:"
+        f" {ratio:.1f} times the bytes of the data; make the number of shards a multiple of the processes"
+    )
 
 
 def index_of(lap: int, shard: int, place: int) -> int:

@@ -37,6 +37,11 @@ def can_synchronise_bn(device: torch.device) -> bool:
     return device.type in ("cuda", "hpu", "xpu", own)
 
 
+def can_replay(device: torch.device) -> bool:
+    """Whether ``torch.compile`` replays CUDA graphs there, in modes that have them; elsewhere it leaves them out."""
+    return device.type == "cuda"
+
+
 def generator_state(device: torch.device) -> torch.Tensor | None:
     """The state of the device's own random generator; None where it has none beside the CPU's."""
     module = _module(device, "get_rng_state")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from ssl_hub.config import Recipe
+from ssl_hub.config import Compile, Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
 from ssl_hub.model.heads import mlp
@@ -22,6 +22,8 @@ from ssl_hub.model.parts import build_parts
 from ssl_hub.model.predictors import Predictor
 from ssl_hub.model.stages import freeze_patch_embedding
 from ssl_hub.model.targets import Target
+
+REPLAYING = ("reduce-overhead", "max-autotune")  # modes of torch.compile that replay CUDA graphs, on devices that can
 
 
 class Encoder(nn.Module):
@@ -70,7 +72,12 @@ class Siamese(nn.Module):
     """Online branch (encoder, predictor) trained to predict the target's projections.
 
     The target is held, not registered: parameters, DDP buckets and the state dict are those of the online branch alone.
+
+    With ``replays`` the networks' outputs and the gradients of their weights may lie in memory of CUDA graphs, which
+    the next forward overwrites: nothing of a step holds them then.
     """
+
+    replays = False
 
     def __init__(self, encoder: Encoder, predictor: Predictor, target: Target, loss: Loss) -> None:
         super().__init__()
@@ -91,6 +98,8 @@ class Siamese(nn.Module):
 
     def forward(self, view1: Tensor, view2: Tensor) -> Output:
         """Loss of one micro-batch, two views [B, 3, H, W]; the predictor observes it."""
+        if self.replays:
+            torch.compiler.cudagraph_mark_step_begin()
         if self.loss.symmetrised:
             projections = self.encoder([view1, view2])
             targets = self.target.project([view2, view1], projections[::-1], self.encoder)
@@ -165,10 +174,11 @@ def build(recipe: Recipe) -> Siamese:
 
 
 def arranged(
-    siamese: Siamese, *, synchronise: bool, channels_last: bool, compiled: bool, bn_group: Any = None
+    siamese: Siamese, *, synchronise: bool, channels_last: bool, compiled: Compile, bn_group: Any = None
 ) -> Siamese:
     """Synchronised BN in both branches, memory format, compilation; tensors and their names stay the same.
 
+    ``compiled`` is False, True, or a mode of ``torch.compile``.
     ``bn_group`` is torch's group of the processes that share BN's statistics with this one; None for all.
     """
     target = siamese.target
@@ -179,7 +189,9 @@ def arranged(
     if channels_last:
         siamese = siamese.to(memory_format=torch.channels_last)
     if compiled:
-        siamese.encoder.compile()
+        mode = "default" if compiled is True else compiled
+        siamese.replays = mode in REPLAYING
+        siamese.encoder.compile(mode=mode)
         if target.network is not None:
-            target.network.compile()
+            target.network.compile(mode=mode)
     return siamese

@@ -134,7 +134,7 @@ class Journal:
             f" x {batch['accumulation']} accumulation\n"
             f"  lr      {facts['learning_rate']['factors']}\n"
             f"  device  {facts['device']}, precision {facts['precision']},"
-            f" {facts['threads_per_process']} thread(s) a process\n"
+            f" {facts['threads_per_process']} thread(s) a process{self._compiled_in_words()}\n"
             f"{self._start_in_words()}"
             f"  steps   {facts['steps']}{f', resumed at {job.trainer.step}' if job.resumed else ''}\n"
             f"  spread  feature std of the projections x sqrt(width): near 1 is healthy, near 0 collapsed\n"
@@ -157,6 +157,12 @@ class Journal:
             self.console.say(
                 f"warning: BN sees {seen} images at a time, not the recipe's {batch['total']}; results can differ"
             )
+
+    def _compiled_in_words(self) -> str:
+        mode, replays = self._job.recipe.runtime.compile, self._job.facts.get("cuda_graphs")
+        if isinstance(mode, bool):
+            return ", compiled" if mode else ""
+        return f", compiled ({mode})" if replays is not False else f", compiled ({mode}; no CUDA graphs on this device)"
 
     def _start_in_words(self) -> str:
         """What the backbone starts from, where that is not random weights."""

@@ -20,8 +20,10 @@ from accelerate.utils import GradientAccumulationPlugin, InitProcessGroupKwargs
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import register_rendezvous_handler
 
+from ssl_hub.config import Compile
 from ssl_hub.errors import UsageError
-from ssl_hub.model.devices import can_synchronise_bn
+from ssl_hub.model.devices import can_replay, can_synchronise_bn
+from ssl_hub.model.siamese import REPLAYING
 from ssl_hub.stopping import end_with_parent
 from ssl_hub.train.launch_check import check_accelerator, check_environment
 from ssl_hub.train.together import together
@@ -222,3 +224,21 @@ def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool, g
             f"train.batch_size leaves {images} image at a time to each of {processes} process(es), and batch"
             " normalisation needs 2; raise train.batch_size or lower train.accumulation"
         )
+
+
+def check_replays(compiled: Compile, accelerator: Accelerator, *, accumulation: int) -> bool | None:
+    """Whether CUDA graphs are replayed on this device; None where ``runtime.compile`` asks for none.
+
+    Raises UsageError where a step would read what a later replay has overwritten (the gradients of the micro-batches
+    before the last), or where graphs would hold what processes send each other, which nobody has tried.
+    """
+    if compiled not in REPLAYING:
+        return None
+    processes = accelerator.num_processes
+    if accumulation > 1 or processes > 1:
+        found = f"train.accumulation is {accumulation}" if accumulation > 1 else f"there are {processes} processes"
+        raise UsageError(
+            f"runtime.compile is {compiled!r}, which replays CUDA graphs, and {found}; expected one process without"
+            " accumulation: set runtime.compile=true, or max-autotune-no-cudagraphs"
+        )
+    return can_replay(accelerator.device)

@@ -22,7 +22,7 @@ from ssl_hub.data.inventory import for_the_record, inventory
 from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
 from ssl_hub.data.sources import SOURCES, open_part
-from ssl_hub.data.streams import StreamLoader, steps_per_epoch
+from ssl_hub.data.streams import StreamLoader, left_over, steps_per_epoch
 from ssl_hub.data.survey import start_of_stream
 from ssl_hub.data.value_range import ValueRange
 from ssl_hub.data.views import TwoViews
@@ -43,6 +43,7 @@ from ssl_hub.train.label_monitor import accuracy_monitor
 from ssl_hub.train.launch import (
     Launcher,
     check_micro_batch,
+    check_replays,
     end_with,
     find_launcher,
     is_restart,
@@ -118,6 +119,7 @@ def _prepared(
     if finished:
         raise run.Finished
     loader, images, fingerprint = open_loader(recipe, accelerator)
+    replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
     accuracy = accuracy_monitor(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator, start)
     origin = before.get(INITIALISED_FROM)
@@ -146,6 +148,7 @@ def _prepared(
         "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
         **({} if (solver := predictor.solver_on(accelerator.device)) is None else {"predictor_solver": solver}),
+        **({} if replays is None else {"cuda_graphs": replays}),
         "threads_per_process": threads,
         "versions": installed_versions(),
         "git_commit": run.git_commit(),
@@ -295,7 +298,10 @@ def _inventory(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str, 
         known = inventory(loader.source, values=values)
         recorded = for_the_record(known)
     else:
-        known, recorded = start_of_stream(loader.order.shards, values), None
+        order = loader.order
+        known, recorded = start_of_stream(order.shards, values), None
+        if (said := left_over(len(order.shards), order.world)) is not None:
+            print(f"warning: {said}", file=sys.stderr)
     for warning in while_training(recipe.data.pretrain_split, known):
         print(f"warning: {warning}", file=sys.stderr)
     return recorded

@@ -1,6 +1,6 @@
 """Streams: each image once a lap whoever reads it, steps without end, and any stop continued exactly."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from itertools import chain, islice
 from weakref import WeakSet
@@ -12,7 +12,15 @@ from torch import Tensor
 
 from ssl_hub.config import View, Views
 from ssl_hub.data.shards import Encoded
-from ssl_hub.data.streams import Cursor, StreamLoader, StreamOrder, index_of, steps_per_epoch
+from ssl_hub.data.streams import (
+    Cursor,
+    StreamLoader,
+    StreamOrder,
+    index_of,
+    left_over,
+    read_too_often,
+    steps_per_epoch,
+)
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from tests.data.encoded import png
@@ -63,6 +71,26 @@ def test_whole_shards_go_to_ranks_and_what_is_left_is_shared_evenly() -> None:
     sizes = (10,) * 7
     counts = [len(first_lap(order(*sizes, rank=rank, world=3))) for rank in range(3)]
     assert sorted(counts) == [23, 23, 24]
+
+
+@pytest.mark.parametrize(("shards", "world"), [(12, 4), (13, 4), (7, 4), (10, 3)])
+def test_shards_that_are_left_over_are_read_by_every_rank(shards: int, world: int) -> None:
+    opened: list[int] = []
+    for rank in range(world):
+        stream = order(*(4,) * shards, rank=rank, world=world)
+        read = stream.shards.read
+        stream.shards.read = lambda shard, start, read=read: opened.append(shard) or read(shard, start)  # type: ignore
+        deque(stream._lap(Cursor()), maxlen=0)
+    assert set(opened) == set(range(shards))
+    assert len(opened) / shards == pytest.approx(read_too_often(shards, world))
+
+
+def test_reading_much_more_than_the_data_is_said() -> None:
+    assert left_over(1024, 512) is None and left_over(100, 1) is None and left_over(10_000, 64) is None
+    assert left_over(1000, 512) == (
+        "1000 shards leave 488 over for 512 processes, each of which reads all of those: 250.4 times the bytes of the"
+        " data; make the number of shards a multiple of the processes"
+    )
 
 
 def test_orders_differ_by_seed_and_lap_and_are_shuffled() -> None:

@@ -213,11 +213,14 @@ def test_data_share_is_a_share(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, False, "reduce-overhead"])
 def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
-    """Compiling changes rounding, and no tensor's name. (On a CPU channels_last rounds most: it is off here.)"""
-    quick = {**QUICK, "runtime.channels_last": False}
-    half = {**quick, "train.max_steps": 3, "runtime.compile": first}
+    """Compiling changes rounding, and no tensor's name. (On a CPU channels_last rounds most: it is off here.)
+
+    Two steps: what rounding makes of the weights, 2e-7 after the first, grows tenfold or more with each.
+    """
+    quick = {**QUICK, "runtime.channels_last": False, "train.max_steps": 2}
+    half = {**quick, "train.max_steps": 1, "runtime.compile": first}
     folder = ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=half)
     saved = checkpoint.load(checkpoint.existing(folder / CHECKPOINTS)[-1])["online"]
     released = ssl_hub.load(folder).state_dict()
@@ -228,7 +231,7 @@ def test_compiled_and_plain_runs_resume_each_other(tmp_path, first):
     mixed = ssl_hub.load(folder).state_dict()
     assert mixed.keys() == plain.state_dict().keys()
     ours, theirs = (torch.cat([state[k].float().flatten() for k in mixed]) for state in (mixed, plain.state_dict()))
-    assert (ours - theirs).norm() < 0.01 * theirs.norm()
+    assert (ours - theirs).norm() < 1e-3 * theirs.norm()
 
 
 def test_a_warm_up_that_outlasts_the_run_is_said(tmp_path, capsys):

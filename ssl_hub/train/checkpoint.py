@@ -38,15 +38,14 @@ def save(
 ) -> None:
     """Write the state of this step, with every process's random state. Collective.
 
-    A copy is written while the caller goes on, once the write before has ended; what that one raised is raised here. The
-    ``last`` is written before this returns. Only the newest ``keep`` stay, and those that were saved as ``permanent``;
-    the others go, and ``then`` is called, when the new one is whole.
+    A copy is written while the caller goes on, once the write before has ended; what that one raised is raised here.
+    The ``last`` is written before this returns. When the new one is whole, ``then`` is called, and of the others only
+    the newest ``keep`` stay, and those that were saved as ``permanent``.
     """
     random_states = gather_object([random_state(accelerator.device)])
     path = folder / f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
 
     def write(whole: dict[str, Any]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda aside: _write(whole, aside))
         for old in existing(folder)[:-keep]:
             if not old.stem.endswith("-kept"):
@@ -66,6 +65,7 @@ def save(
 
 
 def _write(whole: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         torch.save(whole, path)
     except RuntimeError as error:  # what torch makes of a full disk

@@ -208,8 +208,8 @@ class Meeting:
             return self.failure
 
     def _watch(self, store: Any) -> None:
-        """The thread of a process: from the failure of another on, it has a grace to end by itself. A checkpoint that is
-        being written is no part of it."""
+        """The thread of a process: from the failure of another on, it has a grace to end by itself, once a checkpoint
+        that is being written is whole."""
         while not self.over.wait(LOOK_SECONDS):
             with self._lock:
                 try:

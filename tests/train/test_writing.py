@@ -113,6 +113,15 @@ def test_what_is_copied_is_everything_that_can_change(tmp_path, slow, accelerato
     assert (saved["data"], saved["bad_images"], saved["best"]) == ([[3, 4]], [{7: "cut off"}], (1, "a"))
 
 
+def test_the_host_waits_for_an_accelerator_once_when_all_copies_are_queued(monkeypatch):
+    queued, waited = [], []
+    monkeypatch.setattr(writing, "can_pin", lambda device: bool(queued.append(device)))
+    monkeypatch.setattr(writing, "is_queued", lambda device: True)
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda device: waited.append((device, len(queued))))
+    writing.copied({"online": {"w": torch.ones(2), "b": torch.ones(1)}, "random": [torch.zeros(1)]})
+    assert waited == [(torch.device("cpu"), 3)]
+
+
 def full(*_):
     raise OSError(28, "No space left on device")
 
@@ -155,12 +164,10 @@ def test_the_last_save_raises_what_the_write_before_it_failed_of(tmp_path, slow,
 
 
 def test_a_folder_that_is_gone_is_one_line(tmp_path, slow, accelerator):
-    folder = tmp_path / "gone"
-    checkpoint.save(folder, {"step": 1}, accelerator, keep=1)
-    assert slow.begun.wait(SECONDS)
-    folder.rmdir()
+    checkpoint.save(tmp_path / "gone" / CHECKPOINTS, {"step": 1}, accelerator, keep=1)
+    (tmp_path / "gone").touch()
     slow.let_go()
-    with pytest.raises(UsageError, match=r"^cannot write .*gone/step-00000001.pt: Parent directory .* does not exist"):
+    with pytest.raises(UsageError, match=r"^cannot write .*gone/checkpoints/step-00000001.pt: Not a directory; free"):
         writing.writing.wait()
 
 

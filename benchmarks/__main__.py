@@ -25,6 +25,7 @@ def commands(data: Path | None, quick: bool) -> dict[str, list[str] | None]:
     return {
         "predictor_update.py": [],
         "step_cost.py": ["--cpu-time", *small],
+        "checkpoint_share.py": ["--rounds", "2"] if quick else [],
         "theory_grid.py": [],
         "views_speed.py": ["--jpegs", jpegs] if jpegs else [],
         "views_trial": ["--trial", *(["--jpegs", jpegs] if jpegs else [])],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ssl_hub.errors import UsageError
@@ -76,4 +76,5 @@ def replace_file(path: Path, content: bytes | Callable[[Path], None]) -> None:
             f"cannot write {path}: {error.strerror or error}; free some space or choose a writable folder"
         ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()

@@ -1,7 +1,8 @@
-"""Resumable states: written atomically, pruned, and put back into a trainer. What reads them is the model's."""
+"""Resumable states: written whole beside training, pruned, put back into a trainer. What reads them is the model's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ from ssl_hub.model.checkpoints import existing as existing
 from ssl_hub.model.checkpoints import load as load
 from ssl_hub.model.devices import generator_state, set_generator_state
 from ssl_hub.train.together import on_main
+from ssl_hub.train.writing import copied, writing
 
 
 class Resumable(Protocol):
@@ -24,26 +26,46 @@ class Resumable(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int, permanent: bool = False) -> None:
+def save(
+    folder: Path,
+    state: dict[str, Any],
+    accelerator: Accelerator,
+    *,
+    keep: int,
+    permanent: bool = False,
+    last: bool = False,
+    then: Callable[[], object] = lambda: None,
+) -> None:
     """Write the state of this step, with every process's random state. Collective.
 
-    Only the newest ``keep`` stay, and those that were saved as ``permanent``.
+    A copy is written while the caller goes on, once the write before has ended; what that one raised is raised here.
+    The ``last`` is written before this returns. When the new one is whole, ``then`` is called, and of the others only
+    the newest ``keep`` stay, and those that were saved as ``permanent``.
     """
     random_states = gather_object([random_state(accelerator.device)])
+    path = folder / f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
 
-    def act() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = {"format": FORMAT, **state, "random": random_states}
-        name = f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
-        replace_file(folder / name, lambda aside: _write(whole, aside))
+    def write(whole: dict[str, Any]) -> None:
+        replace_file(path, lambda aside: _write(whole, aside))
         for old in existing(folder)[:-keep]:
             if not old.stem.endswith("-kept"):
                 old.unlink(missing_ok=True)
+        then()
+
+    def act() -> None:
+        writing.wait()
+        whole = {"format": FORMAT, **state, "random": random_states}
+        if last:
+            write(whole)
+        else:
+            copy = copied(whole)
+            writing.begin(lambda: write(copy))
 
     on_main(accelerator, act)
 
 
 def _write(whole: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         torch.save(whole, path)
     except RuntimeError as error:  # what torch makes of a full disk

@@ -78,11 +78,11 @@ def train_epochs(
     metrics = Metrics(folder, from_step=trainer.step) if main else None
     title = f"fine-tuning {folder.name}" if show_progress and main else None
 
-    def save() -> None:
+    def save(*, last: bool) -> None:
         whole = {**trainer.state_dict(), "losses": gather_object([[float(loss) for loss in losses]])}
         if held_out is not None:
             whole["best"] = best.state_dict()
-        run.save(folder, whole, accelerator, keep=1)
+        run.save(folder, whole, accelerator, keep=1, last=last)
 
     def stop_here() -> NoReturn:
         if main:
@@ -98,7 +98,7 @@ def train_epochs(
                 progress.advance(1, f"epoch {epoch + 1} of {settings.epochs}")
                 stopping = agreed(accelerator, [bool(stop)])[0]
                 if stopping and trainer.step % trainer.steps_per_epoch:
-                    save()
+                    save(last=True)
                     stop_here()
             loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
             if not math.isfinite(loss):
@@ -112,7 +112,7 @@ def train_epochs(
             if metrics is not None:
                 metrics.write(reading)
             losses.clear()
-            save()
+            save(last=stopping or trainer.done or best.is_over)
             if stopping:
                 stop_here()
     if metrics is not None:

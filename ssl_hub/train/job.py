@@ -67,8 +67,8 @@ class Job:
         mine = [] if self.loader.bad is None else list(self.loader.bad.found.values())
         return sorted(set(gather_object(mine)))
 
-    def save(self) -> None:
-        """Write a checkpoint of this step. Collective over processes."""
+    def save(self, *, last: bool) -> None:
+        """Write a checkpoint of this step beside the next ones, or the ``last`` at once. Collective over processes."""
         runtime = self.recipe.runtime
         run.save(
             self.folder,
@@ -76,6 +76,7 @@ class Job:
             self.accelerator,
             keep=runtime.keep_checkpoints,
             permanent=self.epoch_is(runtime.keep_every_epochs),
+            last=last,
         )
 
     def _of_each_process(self) -> dict[str, list[Any]]:

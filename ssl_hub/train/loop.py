@@ -146,7 +146,7 @@ def _train(job: Job, journal: Journal) -> None:
             try:
                 report = trainer.advance(micro_batches)
             except Interrupted:  # while a stream was waited for: nothing of this step has been done
-                job.save()
+                job.save(last=True)
                 _say_stopped(job, journal)
                 raise
             journal.after_step(report)
@@ -155,8 +155,9 @@ def _train(job: Job, journal: Journal) -> None:
             )
             give_up = journal.collapsed and runtime.on_collapse == "stop"
             stopping, late, give_up = agreement([bool(stop), late, give_up])
-            if stopping or late or give_up or job.done or job.epoch_is(runtime.checkpoint_every_epochs):
-                job.save()
+            last = stopping or give_up or job.done
+            if last or late or job.epoch_is(runtime.checkpoint_every_epochs):
+                job.save(last=last)
                 saved_at = time.monotonic()
             if give_up:
                 journal.close()

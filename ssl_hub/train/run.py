@@ -23,6 +23,7 @@ from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.together import Alike, on_main
+from ssl_hub.train.writing import writing
 
 FINISHED, JOB = "finished", "job"  # facts: when a run was, and what started it
 Command = Literal["train", "finetune"]  # that writes a run
@@ -128,7 +129,8 @@ def held(
     """Keep other processes out of a run folder, which is empty at first or that of the run to resume.
 
     The run that is replaced is set aside. It goes when the new one has a checkpoint (:func:`save`), and comes back
-    where the new one ends before that. Collective over processes; the main one does it. Raises UsageError, everywhere,
+    where the new one ends before that. However a run ends, it lets go of its folder when what it writes there beside
+    training (:func:`save`) is whole. Collective over processes; the main one does it. Raises UsageError, everywhere,
     where another process is training in the folder or it can no longer be claimed.
     """
     with ExitStack() as stack:
@@ -154,6 +156,8 @@ def _held(folder: Path, *, resume: Resume, overwrite: bool, command: Command) ->
         try:
             yield
         finally:
+            if (error := writing.ended()) is not None:  # of a run that has ended with an error of its own
+                print(f"warning: {error}", file=sys.stderr)
             _put_back(folder)
 
 
@@ -196,11 +200,20 @@ def _put_back(folder: Path) -> None:
         print(f"nothing was saved; the run that was to be replaced is in {folder} as before", file=sys.stderr)
 
 
-def save(folder: Path, state: dict[str, Any], accelerator: Accelerator, *, keep: int, permanent: bool = False) -> None:
-    """Write a checkpoint; a run that this one replaces is no longer needed then. Collective over processes."""
-    checkpoint.save(folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent)
-    if accelerator.is_main_process:
-        _forget_replaced(folder)
+def save(
+    folder: Path,
+    state: dict[str, Any],
+    accelerator: Accelerator,
+    *,
+    keep: int,
+    permanent: bool = False,
+    last: bool = False,
+) -> None:
+    """:func:`checkpoint.save`; a run that this one replaces is no longer needed then. Collective over processes."""
+    checkpoint.save(
+        folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent, last=last,
+        then=lambda: _forget_replaced(folder),
+    )  # fmt: skip
 
 
 def git_commit() -> str | None:

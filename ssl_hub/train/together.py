@@ -27,6 +27,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ssl_hub.errors import UsageError
 from ssl_hub.stopping import REQUEUE, Interrupted, disregard
 from ssl_hub.train.answers import Answers
+from ssl_hub.train.writing import writing
 
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 10.0  # in which a process that knows of a failure is to end by itself
@@ -207,7 +208,8 @@ class Meeting:
             return self.failure
 
     def _watch(self, store: Any) -> None:
-        """The thread of a process: from the failure of another on, it has a grace to end by itself."""
+        """The thread of a process: from the failure of another on, it has a grace to end by itself, once a checkpoint
+        that is being written is whole."""
         while not self.over.wait(LOOK_SECONDS):
             with self._lock:
                 try:
@@ -216,6 +218,7 @@ class Meeting:
                     failure = self.failure or self._know(json.loads(store.get(FAILED)))
                 except dist.DistError:
                     failure = self._know(LOST)
+            writing.join()
             if not self.over.wait(2 * GRACE_SECONDS):
                 error = _raised(failure)
                 if self.rank == 0:

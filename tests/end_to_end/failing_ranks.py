@@ -88,6 +88,14 @@ def save_bug() -> None:
     checkpoint.replace_file = failing(0, RuntimeError("no such operator"), None)
 
 
+def slow_save() -> None:
+    """One process fails while the main one writes a checkpoint, which takes longer than the grace to end in."""
+    SETTINGS.append("runtime.checkpoint_minutes=0")
+    together.GRACE_SECONDS = 0.2
+    checkpoint.replace_file = _after(0, 3.0, checkpoint.replace_file)
+    step.Trainer.advance = failing(1, UsageError("cannot read photo 7.jpg"), step.Trainer.advance, 2)
+
+
 def probe() -> None:
     """The main process fails in the last probe, with the others waiting for it."""
     outcome.linear_probe = failing(0, ZeroDivisionError("division by zero"), None)

@@ -82,6 +82,14 @@ def test_an_error_that_nobody_foresaw_ends_the_others_too(case, failed, message,
 
 
 @pytest.mark.slow
+def test_what_the_main_process_is_writing_is_whole_when_another_has_failed(tmp_path):
+    ended = ranks("slow_save", tmp_path / "run")
+    assert [rank.code for rank in ended] == [2, 2], ended
+    assert errors(ended[0].stderr) == ["cannot read photo 7.jpg"]
+    assert [path.name for path in sorted((tmp_path / "run" / "checkpoints").iterdir())] == ["step-00000001.pt"]
+
+
+@pytest.mark.slow
 def test_the_main_process_may_take_longer_than_a_collective(tmp_path):
     ended = ranks("long", tmp_path / "run")
     assert [rank.code for rank in ended] == [0, 0], ended

@@ -9,6 +9,7 @@ from accelerate import Accelerator
 
 from ssl_hub.errors import UsageError
 from ssl_hub.train import checkpoint
+from ssl_hub.train.writing import writing
 
 
 def state(step: int) -> dict[str, object]:
@@ -20,9 +21,15 @@ def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
 
 
+def save(*arguments: object, **options: object) -> None:
+    """A checkpoint, waited for."""
+    checkpoint.save(*arguments, **options)
+    writing.wait()
+
+
 def test_newest_is_chosen_by_number_and_old_ones_go(tmp_path, accelerator):
     for step in (8, 9, 10, 100, 1000):
-        checkpoint.save(tmp_path, state(step), accelerator, keep=3)
+        save(tmp_path, state(step), accelerator, keep=3)
     assert [p.name for p in checkpoint.existing(tmp_path)] == [
         "step-00000010.pt",
         "step-00000100.pt",
@@ -35,38 +42,38 @@ def test_newest_is_chosen_by_number_and_old_ones_go(tmp_path, accelerator):
 
 def test_permanent_checkpoints_stay(tmp_path, accelerator):
     for step in range(1, 8):
-        checkpoint.save(tmp_path, state(step), accelerator, keep=2, permanent=step % 3 == 0)
+        save(tmp_path, state(step), accelerator, keep=2, permanent=step % 3 == 0)
     assert [int(p.stem.split("-")[1]) for p in checkpoint.existing(tmp_path)] == [3, 6, 7]
     assert checkpoint.load(checkpoint.existing(tmp_path)[0])["step"] == 3
 
 
 def test_failed_write_keeps_the_last_good_checkpoint(tmp_path, accelerator, monkeypatch):
-    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+    save(tmp_path, state(1), accelerator, keep=2)
 
     def full(*_args: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UsageError, match="cannot write .*step-00000002.pt: No space left on device; free some space"):
-        checkpoint.save(tmp_path, state(2), accelerator, keep=2)
+        save(tmp_path, state(2), accelerator, keep=2)
     assert os.listdir(tmp_path) == ["step-00000001.pt"]
     assert checkpoint.load(checkpoint.existing(tmp_path)[-1])["step"] == 1
 
 
 def test_full_disk_as_torch_reports_it(tmp_path, accelerator, monkeypatch):
-    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+    save(tmp_path, state(1), accelerator, keep=2)
 
     def full(*_args: object) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0")
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(UsageError, match="cannot write .*step-00000002.pt.*free some space"):
-        checkpoint.save(tmp_path, state(2), accelerator, keep=2)
+        save(tmp_path, state(2), accelerator, keep=2)
     assert os.listdir(tmp_path) == ["step-00000001.pt"]
 
 
 def test_half_written_file_is_not_a_checkpoint(tmp_path, accelerator):
-    checkpoint.save(tmp_path, state(1), accelerator, keep=2)
+    save(tmp_path, state(1), accelerator, keep=2)
     (tmp_path / ".step-00000002.pt.77.part").write_bytes(b"half")
     assert len(checkpoint.existing(tmp_path)) == 1
 
@@ -102,7 +109,7 @@ class Trainer:
 )
 def test_damaged_newest_checkpoint_is_named_with_the_one_before(tmp_path, accelerator, content):
     for step in (1, 2):
-        checkpoint.save(tmp_path, state(step), accelerator, keep=2)
+        save(tmp_path, state(step), accelerator, keep=2)
     path = checkpoint.existing(tmp_path)[-1]
     path.write_bytes(content)
     with pytest.raises(UsageError) as refused:
@@ -117,7 +124,7 @@ def test_damaged_newest_checkpoint_is_named_with_the_one_before(tmp_path, accele
 
 
 def test_truncated_and_foreign_files_are_named(tmp_path, accelerator):
-    checkpoint.save(tmp_path, state(1), accelerator, keep=1)
+    save(tmp_path, state(1), accelerator, keep=1)
     path = checkpoint.existing(tmp_path)[0]
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(UsageError, match="no other is there: --overwrite starts again"):
@@ -151,7 +158,7 @@ def test_nothing_to_restore_is_a_run_from_its_start(tmp_path, accelerator):
 
 def test_random_state_round_trips(tmp_path, accelerator):
     torch.manual_seed(4)
-    checkpoint.save(tmp_path, state(1), accelerator, keep=1)
+    save(tmp_path, state(1), accelerator, keep=1)
     want = torch.rand(3)
     torch.rand(10)
     saved = checkpoint.load(checkpoint.existing(tmp_path)[0])

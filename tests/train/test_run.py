@@ -39,7 +39,7 @@ def accelerator():
 def saved(tmp_path, accelerator):
     """A run with a checkpoint and a file of its own."""
     folder = started(tmp_path / "r")
-    run.save(folder, {"step": 3}, accelerator, keep=1)
+    run.save(folder, {"step": 3}, accelerator, keep=1, last=True)
     (folder / "old.txt").write_text("precious")
     return folder
 
@@ -117,7 +117,7 @@ def test_overwriting_starts_empty_and_keeps_the_old_run_until_there_is_a_checkpo
     with run.held(saved, accelerator, **OVER):
         assert [path.name for path in saved.iterdir()] == [LOCK]
         assert everything(aside).items() >= before.items()
-        run.save(started(saved), {"step": 1}, accelerator, keep=1)
+        run.save(started(saved), {"step": 1}, accelerator, keep=1, last=True)
         assert not aside.exists()
     assert sorted(everything(saved)) == ["checkpoints/step-00000001.pt", RECIPE]
     assert [path.name for path in saved.parent.iterdir()] == ["r"]
@@ -169,7 +169,7 @@ def test_after_a_kill_the_old_run_is_named_and_outlives_whatever_comes_next(save
 
 def test_a_kill_after_the_first_checkpoint_leaves_nothing_to_put_back(saved, accelerator):
     checkpoint = "from ssl_hub.train import checkpoint; checkpoint.save(folder / 'checkpoints', {'step': 7}"
-    killed_while_replacing(saved, f"{checkpoint}, Accelerator(cpu=True), keep=1)")
+    killed_while_replacing(saved, f"{checkpoint}, Accelerator(cpu=True), keep=1, last=True)")
     started(saved)
     with pytest.raises(OSError), run.held(saved, accelerator, **AGAIN):
         assert not run.replaced_by(saved).exists()
@@ -206,7 +206,7 @@ def test_a_folder_behind_a_link_is_replaced_where_it_is(saved, accelerator):
     link = saved.parent / "link"
     link.symlink_to(saved)
     with run.held(link, accelerator, **OVER):
-        run.save(started(link), {"step": 1}, accelerator, keep=1)
+        run.save(started(link), {"step": 1}, accelerator, keep=1, last=True)
     assert link.is_symlink() and sorted(everything(saved)) == ["checkpoints/step-00000001.pt", RECIPE]
 
 

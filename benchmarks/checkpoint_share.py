@@ -77,7 +77,7 @@ def peak_over(act: Callable[[], Any]) -> float | None:
     """MB that the process held at most, over what it held before; None where the kernel does not tell."""
     try:
         ctypes.CDLL(None).malloc_trim(0)  # what steps have freed would hide what a copy takes
-        Path("/proc/self/clear_refs").write_text("5")  # forget the peak
+        Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # forget the peak
         before = _held("VmRSS")
         act()
         return _held("VmHWM") - before
@@ -86,7 +86,9 @@ def peak_over(act: Callable[[], Any]) -> float | None:
 
 
 def _held(what: str) -> float:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    line = next(
+        line for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines() if line.startswith(what)
+    )
     return int(line.split()[1]) / 1024
 
 

@@ -88,4 +88,5 @@ class Beside:
 writing = Beside()  # of this process, which is in one run at a time
 # A process is forked, as workers are, when no write is under way: a lock that its thread held would stay held in the
 # child for ever, and the file that it writes open. Processes that are spawned do not come here.
-os.register_at_fork(before=writing.join)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=writing.join)

@@ -1,6 +1,8 @@
 """Each operation equals torchvision's functional of the same parameters, sample by sample: float, 8-bit and PIL."""
 
 import colorsys
+import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,13 @@ from torchvision.transforms.v2 import functional as reference
 from ssl_hub.data import photometric
 from ssl_hub.data.photometric import Operation
 from ssl_hub.errors import UsageError
+from tests.end_to_end.test_launchers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+try:
+    from step_counts import Asked
+finally:
+    sys.path.pop(0)
 
 LEVEL = 1 / 255
 
@@ -108,6 +117,24 @@ def test_blur_of_a_sample_does_not_depend_on_the_others() -> None:
     photometric.gaussian_blur(together, np.array([0.4, 2.0, 1.0]), 23)
     photometric.gaussian_blur(alone, np.array([0.4]), 23)
     assert (together[:1] - alone).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("edges", ["reflect", "constant"])
+def test_blur_in_spans_is_blur_at_once(edges: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(3, 3, 40, 52, generator=torch.Generator().manual_seed(0))
+    whole, spans = images.clone(), images.clone()
+    photometric.gaussian_blur(spans, np.array([0.4, 2.0, 1.0]), edges=edges)
+    monkeypatch.setattr(photometric, "_SPAN", 52)
+    photometric.gaussian_blur(whole, np.array([0.4, 2.0, 1.0]), edges=edges)
+    assert (whole - spans).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("side", [32, 224])
+def test_blur_on_an_accelerator_is_a_handful_of_launches(side: int) -> None:
+    images = torch.empty(4, 3, side, side, device="meta")
+    with Asked() as asked:
+        photometric.gaussian_blur(images, np.linspace(0.1, 2, 4))
+    assert sum(asked.launches.values()) <= 7, dict(asked.launches)  # a band, two products; a tap at a time took 55
 
 
 def impulse(side: int, sigma: float) -> Tensor:

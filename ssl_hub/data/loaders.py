@@ -21,6 +21,7 @@ from ssl_hub.data.views import EvalTransform, TwoViews
 from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import COUNT
+from ssl_hub.model.devices import to_device
 
 Pair = tuple[Tensor, Tensor]
 
@@ -167,7 +168,7 @@ class TrainLoader:
         left_out = start % self._at_once  # groups lie alike in every epoch, so that a resumed one repeats their bits
         for first in range(start - left_out, len(batches), self._at_once):
             indices = np.concatenate(batches[first : first + self._at_once])
-            images = self._pixels[torch.from_numpy(indices).to(self.device, non_blocking=True)]
+            images = self._pixels[to_device(indices, self.device)]
             pair = (self._arranged(view).split(self.micro_batch_size) for view in self.views(images, indices, epoch))
             yield from islice(zip(*pair, strict=True), left_out, None)
             left_out = 0

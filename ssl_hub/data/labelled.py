@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ssl_hub.data.ahead import made_ahead
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.draws import uniforms
 from ssl_hub.data.images import Source, decoded
@@ -102,6 +103,7 @@ class LabelledCrops:
         )[start_step:]  # fmt: skip
         rows = [micro for _, share in shares for micro in share]
         images = self._from_device(rows, epoch) if self._pixels is not None else self._from_workers(rows, epoch)
+        images = made_ahead(images, self.device)
         for size, share in shares:
             batch = islice(images, len(share))
             yield size, batch

@@ -23,6 +23,16 @@ def is_queued(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def side_stream(device: torch.device) -> torch.Stream | None:
+    """A queue of work beside the usual one; None where the device has one alone, or torch can make no other (MPS)."""
+    if device.type in ("cpu", "meta"):
+        return None
+    try:
+        return torch.Stream(device)
+    except RuntimeError:
+        return None
+
+
 def can_pin(device: torch.device) -> bool:
     """Whether copies between the host's memory and the device's are faster, or only then asynchronous, from pinned
     memory. MPS shares its memory with the host."""

@@ -7,8 +7,12 @@ Five steps of the real trainer after two, on the CPU, and their mean: alone, and
 fake process group stands for the other). Counted are the operations that reach a device's kernels. On an accelerator
 each is a launch, and a *host read* is one that hands a number to Python, or an upload from Python's own memory: the
 host waits there until the device has done all that was asked of it. A *late read* does not wait: a copy that is looked
-at a step after. Views, allocations and what the loader does are not counted; nor are, of two processes, the
-collectives of synchronised BN itself, which trains on no CPU: plain BN stands for it.
+at a step after. Views of tensors and allocations are not counted; nor are, of two processes, the collectives of
+synchronised BN itself, which trains on no CPU: plain BN stands for it.
+
+The two views of a batch of images are counted on torch's *meta* device, which computes nothing and from which nothing
+can be read. An *upload* is a copy from the host: one that is not from pinned memory, or not asked to be asynchronous,
+is a host read too.
 """
 
 from __future__ import annotations
@@ -19,9 +23,10 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -32,6 +37,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import ssl_hub
 from ssl_hub.config import Recipe
+from ssl_hub.data.views import TwoViews
+from ssl_hub.model import devices
 from ssl_hub.model.parts import part_options, with_overrides
 from ssl_hub.model.siamese import arranged, build
 from ssl_hub.train import together
@@ -56,6 +63,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "directpred": ("directpred-r50-300ep", {}),
     "directpred, freq 5": ("directpred-r50-300ep", {"predictor.freq": 5}),
 }
+VIEWS = ("byol-r50-300ep", "simsiam-r50-100ep", "directpred-r18-stl10-100ep", "byol-r18-cifar10-100ep")
 
 
 class Asked(TorchDispatchMode):
@@ -64,14 +72,14 @@ class Asked(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.reads, self.launches, self.collectives = Counter[str](), Counter[str](), Counter[str]()
-        self.late_reads = self.bytes = 0
+        self.late_reads = self.bytes = self.uploads = 0
         self.calls = Called(self.reads)
 
     def forget(self) -> None:
         """Count from zero."""
         for counts in (self.reads, self.launches, self.collectives):
             counts.clear()
-        self.late_reads = self.bytes = 0
+        self.late_reads = self.bytes = self.uploads = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = func._schema.name.partition("::")
@@ -83,6 +91,10 @@ class Asked(TorchDispatchMode):
             self.launches[name] += name != "_local_scalar_dense"
         elif name == "copy_" and len(args) > 2 and args[2] and _is_flags(args[0]):
             self.late_reads += 1
+        elif name == "_to_copy" and args[0].device.type == "cpu" and _goes_to(kwargs, args[0]) != "cpu":
+            self.uploads += 1
+            if not ((kwargs or {}).get("non_blocking") and self.calls.is_pinned(args[0])):
+                self.reads["upload by to"] += 1
         elif not func.is_view and name not in NO_KERNEL:
             self.launches[name] += 1
         return func(*args, **(kwargs or {}))
@@ -98,13 +110,21 @@ class Asked(TorchDispatchMode):
 
 
 class Called(TorchFunctionMode):
-    """Reads and uploads that reach no kernel on the CPU, where there is nothing to copy."""
+    """Reads and uploads that reach no kernel on the CPU, where there is nothing to copy; memory is pinned by name only,
+    for want of a device to pin it for."""
 
     def __init__(self, reads: Counter[str]) -> None:
         super().__init__()
         self.reads = reads
+        self.pinned: list[Tensor] = []
+
+    def is_pinned(self, tensor: Tensor) -> bool:
+        return any(tensor.data_ptr() == known.data_ptr() for known in self.pinned)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.pin_memory:
+            self.pinned.append(args[0])
+            return args[0]
         if name := CALLED_READS.get(func):
             self.reads[name] += 1
         if name := UPLOADS.get(func):
@@ -114,6 +134,10 @@ class Called(TorchFunctionMode):
 
 def _is_flags(tensor: Tensor) -> bool:
     return tensor.dtype == torch.float32 and tensor.dim() == 1 and len(tensor) <= FLAGS
+
+
+def _goes_to(options: dict[str, Any] | None, tensor: Tensor) -> str:
+    return (options or {}).get("device", tensor.device).type
 
 
 def _by_mask(args: Any) -> bool:
@@ -206,6 +230,29 @@ def count(recipe: Recipe, processes: int, *, late: bool, images: int = 2, side: 
     }
 
 
+@contextmanager
+def pretended() -> Iterator[None]:
+    """The meta device taken for an accelerator."""
+    with (
+        patch.object(devices, "can_pin", lambda device: device.type != "cpu"),
+        patch.object(torch, "autocast", lambda *_, **__: nullcontext()),  # which knows no such device
+    ):
+        yield
+
+
+def count_views(recipe: Recipe, *, images: int = 256) -> dict[str, int]:
+    """Both views of a batch, crops included, which lies on the device and is large enough for every operation."""
+    size = recipe.views.size
+    pixels = torch.empty(images, 3, size, size, dtype=torch.uint8, device="meta")
+    with pretended(), Asked() as asked:
+        TwoViews(recipe.views, seed=0)(pixels, range(images), 0)
+    return {
+        "host_reads": sum(asked.reads.values()),
+        "launches": sum(asked.launches.values()) + asked.uploads,
+        "uploads": asked.uploads,
+    }
+
+
 def table(found: dict[str, dict[str, Any]]) -> str:
     lines = [
         "| method | processes | host reads | late reads | launches | collectives | MB |",
@@ -237,6 +284,11 @@ def main() -> None:
         for processes in (1, 2):
             found[f"{method} x {processes}"] = count(recipe, processes, late=not arguments.waiting)
     print(table(found))
+    views = {name: count_views(ssl_hub.get_recipe(name)) for name in VIEWS}
+    print("\n| views | host reads | launches | uploads |\n|---|---|---|---|")
+    for name, row in views.items():
+        print(f"| {name} | {row['host_reads']} | {row['launches']} | {row['uploads']} |")
+    found["views"] = views
     if arguments.save is None:
         print(json.dumps(found))
         return

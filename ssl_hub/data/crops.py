@@ -9,6 +9,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from ssl_hub.model.devices import to_device
+
 _RATIO = (3 / 4, 4 / 3)  # of width to height
 _LOG_RATIO = np.log(_RATIO)
 _TRIES = 10
@@ -78,7 +80,7 @@ def cut_batch(images: Tensor, boxes: NDArray[np.int64], size: int) -> Tensor:
     each on any device, with no loop over samples.
     """
     batch, channels, height, width = images.shape
-    on_device = torch.from_numpy(boxes.astype(np.float32)).to(images.device, non_blocking=True)
+    on_device = to_device(boxes.astype(np.float32), images.device)
     rows = _resize_matrix(on_device[:, 0], on_device[:, 2], height, size)
     columns = _resize_matrix(on_device[:, 1], on_device[:, 3], width, size)
     narrow = torch.bmm(images.reshape(batch, channels * height, width), columns.transpose(1, 2))

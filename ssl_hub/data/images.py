@@ -18,6 +18,7 @@ from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
+from ssl_hub.processes import share_of_cores
 
 if TYPE_CHECKING:
     from ssl_hub.data.bad_images import BadImages
@@ -338,5 +339,4 @@ def decoded(source: Source, limit_bytes: int = 4 * 2**30) -> Source:
 
 def decoding_threads(image_bytes: int) -> int:
     """Threads to decode images of this size with: one where they are so small that threads wait for each other."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if image_bytes < 3 * 64 * 64 else min(8, cores)
+    return 1 if image_bytes < 3 * 64 * 64 else min(8, share_of_cores())

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ssl_hub.data.ahead import made_ahead
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.draws import uniforms
 from ssl_hub.data.images import Source, decoded
 from ssl_hub.data.loaders import epoch_order
 from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
+from ssl_hub.model.devices import to_device
 
 CROP_SCALE = (0.08, 1.0)  # share of the image's area
 _VIEW = 2  # sets these draws apart from those of the two views of pre-training
@@ -81,7 +83,7 @@ class LabelledCrops:
         self.drop_last = drop_last
         self.steps_per_epoch = len(source) // batch_size if drop_last else -(-len(source) // batch_size)
         self._crops = _Crops(size, seed)
-        self._labels = torch.from_numpy(source.labels)
+        self._labels = source.labels
         self._mean, self._std = torch.tensor([list(mean), list(std)], device=self.device)[:, :, None, None]
         self._workers = useful_workers(workers, max(self.steps_per_epoch, 1))
         self._sampler: list[list[tuple[int, int]]] = []
@@ -101,6 +103,7 @@ class LabelledCrops:
         )[start_step:]  # fmt: skip
         rows = [micro for _, share in shares for micro in share]
         images = self._from_device(rows, epoch) if self._pixels is not None else self._from_workers(rows, epoch)
+        images = made_ahead(images, self.device)
         for size, share in shares:
             batch = islice(images, len(share))
             yield size, batch
@@ -115,7 +118,7 @@ class LabelledCrops:
     def _from_device(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         assert self._pixels is not None
         for rows in batches:
-            images = self._pixels[torch.from_numpy(rows).to(self.device)].float().div_(255)
+            images = self._pixels[to_device(rows, self.device)].float().div_(255)
             boxes = self._crops.boxes(rows, epoch, *images.shape[2:])
             yield self._finished(cut_batch(images, boxes, self._crops.size), rows, epoch)
 
@@ -132,9 +135,9 @@ class LabelledCrops:
 
     def _finished(self, crops: Tensor, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
         """Flipped and normalised, in place, with the labels."""
-        flipped = torch.from_numpy(self._crops.flips(rows, epoch)).to(crops.device)
-        crops[flipped] = crops[flipped].flip(-1)
-        return crops.sub_(self._mean).div_(self._std), self._labels[torch.from_numpy(rows)].to(crops.device)
+        flipped = to_device(np.flatnonzero(self._crops.flips(rows, epoch)), crops.device)
+        crops.index_copy_(0, flipped, crops.index_select(0, flipped).flip(-1))
+        return crops.sub_(self._mean).div_(self._std), to_device(self._labels[rows], crops.device)
 
 
 class _Crops:

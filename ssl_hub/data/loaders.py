@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ssl_hub.data.ahead import made_ahead
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.images import Source, decoded, decoding_threads
@@ -21,6 +22,7 @@ from ssl_hub.data.views import EvalTransform, TwoViews
 from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import COUNT
+from ssl_hub.model.devices import to_device
 
 Pair = tuple[Tensor, Tensor]
 
@@ -44,8 +46,9 @@ class Loader(Protocol):
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
         """For each optimiser step from ``start_step`` on, an iterator over its ``accumulation`` micro-batches.
 
-        Views are made when they are asked for, so one micro-batch is alive at a time. Each step's iterator is to be
-        used up, or left, before the next step is taken.
+        Views are made when they are asked for, so one micro-batch is alive at a time; on an accelerator two more, see
+        :func:`~ssl_hub.data.ahead.made_ahead`. Each step's iterator is to be used up, or left, before the next step is
+        taken.
         """
         ...
 
@@ -137,6 +140,7 @@ class TrainLoader:
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Iterator[Pair]]:
         """See :class:`Loader`."""
         pairs = self._from_device(epoch, start_step) if self.resident else self._from_workers(epoch, start_step)
+        pairs = made_ahead(pairs, self.device)
         for _ in range(start_step, self.steps_per_epoch):
             step = islice(pairs, self.accumulation)
             yield step
@@ -167,7 +171,7 @@ class TrainLoader:
         left_out = start % self._at_once  # groups lie alike in every epoch, so that a resumed one repeats their bits
         for first in range(start - left_out, len(batches), self._at_once):
             indices = np.concatenate(batches[first : first + self._at_once])
-            images = self._pixels[torch.from_numpy(indices).to(self.device, non_blocking=True)]
+            images = self._pixels[to_device(indices, self.device)]
             pair = (self._arranged(view).split(self.micro_batch_size) for view in self.views(images, indices, epoch))
             yield from islice(zip(*pair, strict=True), left_out, None)
             left_out = 0

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ssl_hub.data.ahead import made_ahead
 from ssl_hub.data.bad_images import BadImages
 from ssl_hub.data.draws import permutation
 from ssl_hub.data.loaders import Crops, Pair, share_of_batch, views_of_crops
@@ -270,7 +271,7 @@ class StreamLoader:
         self._loader = BatchWorkers(batches, keys, self._workers, self.device, persistent=False, bad=self.bad)
         finish = partial(views_of_crops, self.views, epoch=0, device=self.device, memory_format=self._memory_format)
         made = ((finish(crops, indices), ends.popleft()) for crops, indices in self._loader)
-        return chain(made, _raised(failed))
+        return made_ahead(chain(made, _raised(failed)), self.device)
 
 
 def _raised(failed: list[UsageError | Interrupted]) -> Iterator[Any]:

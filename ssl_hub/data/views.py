@@ -28,6 +28,7 @@ from ssl_hub.data.decoding import to_rgb
 from ssl_hub.data.draws import uniforms
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
+from ssl_hub.model.devices import all_to_device
 
 Indices = NDArray[np.int64] | Tensor | Sequence[int]
 
@@ -45,8 +46,8 @@ _NUM_DRAWS = CROP_DRAWS + 14
 _THINNEST = 8  # sides of an image are compared to, see `_less_thin`
 _CHUNK_BYTES = 2**20  # of float images: what lies in a CPU core's own cache, with temporaries beside it
 
-# What is done, to which rows of a batch (ascending), and each row's parameter.
-_Step = tuple[photometric.Operation, NDArray[np.int64], photometric.Amounts]
+# What is done, to which rows of a batch (ascending), and by what amounts [rows, k].
+_Step = tuple[photometric.Operation, NDArray[np.int64], NDArray[Any]]
 
 
 class TwoViews:
@@ -116,22 +117,22 @@ class TwoViews:
         starts = range(0, count, chunk)
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             out = _empty(shape, device)
-            mean, std = torch.tensor([self.views.mean, self.views.std], device=device)[:, :, None, None]
-            steps = [
-                (change, rows, amounts, np.searchsorted(rows, [*starts, count]).tolist())
-                for change, rows, amounts in self._steps(self._draws(indices, epoch, view), view)
-            ]
+            steps = list(self._steps(self._draws(indices, epoch, view), view, shape))
+            bounds = [np.searchsorted(rows, [*starts, count]).tolist() for _, rows, _ in steps]
+            all_rows = all_to_device([rows % chunk for _, rows, _ in steps], device)
+            floats = [np.array([self.views.mean, self.views.std]), *(amounts for _, _, amounts in steps)]
+            (mean, std), *all_amounts = all_to_device([part.astype(np.float32) for part in floats], device)
             for number, start in enumerate(starts):
                 part = out[start : start + chunk]
                 part.copy_(crops(slice(start, start + chunk)))
-                for change, rows, amounts, bounds in steps:
-                    first, last = bounds[number], bounds[number + 1]
-                    if first < last:
-                        _apply(part, change, rows[first:last] - start, amounts[first:last])
-                part.sub_(mean).div_(std)
+                for (change, _, _), rows, amounts, ends in zip(steps, all_rows, all_amounts, bounds, strict=True):
+                    here = slice(ends[number], ends[number + 1])
+                    if here.start < here.stop:
+                        _apply(part, change, rows[here], amounts[here])
+                part.sub_(mean[:, None, None]).div_(std[:, None, None])
         return out
 
-    def _steps(self, draws: NDArray[np.float64], view: int) -> Iterator[_Step]:
+    def _steps(self, draws: NDArray[np.float64], view: int, shape: Sequence[int]) -> Iterator[_Step]:
         """The operations in order, with the rows that they fall on."""
         settings = (self.views.view1, self.views.view2)[view]
         as_byol = settings.operations == "byol"
@@ -141,7 +142,7 @@ class TwoViews:
             return np.flatnonzero(draws[:, draw] < probability)
 
         rows = rows_of(_FLIP, settings.flip)
-        yield photometric.flip, rows, rows
+        yield photometric.flip, rows, draws[rows, :0]
         rows = rows_of(_JITTER, settings.jitter)
         order = draws[rows, _JITTER_ORDER].argsort(axis=1)  # each sample has its own
         factors = _between(draws[rows, _JITTER_FACTORS], np.array(self._ranges[view]).T)
@@ -149,14 +150,15 @@ class TwoViews:
             for operation, (low, high) in enumerate(self._ranges[view]):
                 if low != high:
                     now = order[:, slot] == operation
-                    yield jitter[operation], rows[now], factors[now, operation]
+                    yield jitter[operation], rows[now], factors[now, operation, None]
         rows = rows_of(_GREY, settings.grey)
-        yield photometric.make_grey, rows, rows
+        yield photometric.make_grey, rows, draws[rows, :0]
         rows = rows_of(_BLUR, settings.blur)
         blur = photometric.blur_onto_zeros if as_byol else photometric.gaussian_blur
-        yield blur, rows, _between(draws[rows, _SIGMA], settings.blur_sigma)
+        sigmas = _between(draws[rows, _SIGMA], settings.blur_sigma)
+        yield blur, rows, photometric.blur_filters(sigmas, *shape[-2:])
         rows = rows_of(_SOLARISE, settings.solarise)
-        yield photometric.solarise, rows, rows
+        yield photometric.solarise, rows, draws[rows, :0]
 
     def _draws(
         self, indices: Indices, epoch: int, view: int | NDArray[np.int64], numbers: int = _NUM_DRAWS
@@ -282,12 +284,11 @@ def _empty(shape: Sequence[int], device: torch.device) -> Tensor:
     return torch.empty(*shape, device=device)
 
 
-def _apply(images: Tensor, change: photometric.Operation, rows: NDArray[np.int64], amounts: NDArray[Any]) -> None:
+def _apply(images: Tensor, change: photometric.Operation, rows: Tensor, amounts: Tensor) -> None:
     """``change`` some rows of ``images`` in place, by their amounts."""
     if len(rows) == len(images):
         change(images, amounts)
         return
-    rows_on_device = torch.from_numpy(rows).to(images.device, non_blocking=True)
-    part = images.index_select(0, rows_on_device)
+    part = images.index_select(0, rows)
     change(part, amounts)
-    images.index_copy_(0, rows_on_device, part)
+    images.index_copy_(0, rows, part)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import sys
 import threading
@@ -25,6 +24,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.model.devices import can_pin
+from ssl_hub.processes import share_of_cores
 from ssl_hub.stopping import deferred, serve, start_tracker
 
 Make = Callable[[Any, int, int], tuple[Tensor, ...]]
@@ -206,8 +206,8 @@ def _begin(worker: int) -> None:
 
 
 def useful_workers(workers: int, batches: int) -> int:
-    """No more than there are cores or batches; what is loaded does not depend on it."""
-    return min(workers, batches, os.cpu_count() or 1)
+    """No more than this process has cores, or than there are batches; what is loaded does not depend on it."""
+    return min(workers, batches, share_of_cores())
 
 
 def _identity(batch: Any) -> Any:

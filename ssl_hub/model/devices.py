@@ -3,9 +3,12 @@ name anywhere else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 
@@ -20,10 +23,35 @@ def is_queued(device: torch.device) -> bool:
     return device.type != "cpu"
 
 
+def side_stream(device: torch.device) -> torch.Stream | None:
+    """A queue of work beside the usual one; None where the device has one alone, or torch can make no other (MPS)."""
+    if device.type in ("cpu", "meta"):
+        return None
+    try:
+        return torch.Stream(device)
+    except RuntimeError:
+        return None
+
+
 def can_pin(device: torch.device) -> bool:
     """Whether copies between the host's memory and the device's are faster, or only then asynchronous, from pinned
     memory. MPS shares its memory with the host."""
-    return device.type not in ("cpu", "mps")
+    return device.type not in ("cpu", "mps", "meta")
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """A copy of an array, for which the host does not wait; on a CPU the array itself."""
+    tensor = torch.from_numpy(array)
+    if can_pin(device):
+        tensor = tensor.pin_memory()  # whose allocator gives the memory to nobody else before it has been read
+    return tensor.to(device, non_blocking=True)
+
+
+def all_to_device(arrays: Sequence[NDArray[Any]], device: torch.device) -> list[torch.Tensor]:
+    """The same of several arrays of one dtype, by one copy."""
+    flat = to_device(np.concatenate([array.ravel() for array in arrays]), device)
+    parts = flat.split([array.size for array in arrays])
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]
 
 
 def can_fuse(device: torch.device) -> bool:

@@ -24,6 +24,7 @@ from ssl_hub.config import Compile
 from ssl_hub.errors import UsageError
 from ssl_hub.model.devices import can_replay, can_synchronise_bn
 from ssl_hub.model.siamese import REPLAYING
+from ssl_hub.processes import share_of_cores
 from ssl_hub.stopping import end_with_parent
 from ssl_hub.train.launch_check import check_accelerator, check_environment
 from ssl_hub.train.together import together
@@ -38,6 +39,7 @@ class Launcher(NamedTuple):
     arguments: list[str]
     environment: dict[str, str]
     process: str = ""  # its number and when it was started, which no other process shares
+    cores: int | None = None  # that it may run on, where that can be asked
 
 
 def find_launcher() -> Launcher | None:
@@ -46,7 +48,8 @@ def find_launcher() -> Launcher | None:
         for parent in psutil.Process().parents()[:2]:
             arguments = parent.cmdline()
             if any(LAUNCHERS.search(word) for word in arguments):
-                return Launcher(arguments, parent.environ(), f"{parent.pid}@{parent.create_time()}")
+                cores = len(parent.cpu_affinity()) if hasattr(parent, "cpu_affinity") else None
+                return Launcher(arguments, parent.environ(), f"{parent.pid}@{parent.create_time()}", cores)
     except (psutil.Error, OSError):  # another user's process, or a platform that hides it
         pass
     return None
@@ -122,18 +125,19 @@ def end_with(launcher: Launcher | None) -> None:
         end_with_parent(signal.SIGTERM)
 
 
-def set_threads(launcher: Launcher | None, local_processes: int) -> int:
-    """Use every core unless the user chose otherwise; returns torch's number of threads.
+def set_threads(launcher: Launcher | None, *, beside: int = 0) -> int:
+    """Use this process's share of the cores unless the user chose otherwise; returns torch's number of threads.
 
-    ``accelerate launch`` and ``torchrun`` set OMP_NUM_THREADS=1 when the user set nothing, which would leave the other
-    cores idle. What the user set reaches us through the launcher's own environment or arguments.
+    ``torchrun`` (of several processes) and ``accelerate launch`` set OMP_NUM_THREADS=1 when the user set nothing, which
+    would leave the other cores idle. What the user set reaches us through the launcher's own environment or arguments.
+    ``beside`` cores are left to workers, which is for accelerators: on a CPU, workers sleep most of the time.
     """
     chosen = os.environ.get("OMP_NUM_THREADS")
     if chosen == "1" and launcher is not None:
         by_argument = any("num_cpu_threads_per_process" in word.replace("-", "_") for word in launcher.arguments)
         chosen = chosen if by_argument else launcher.environment.get("OMP_NUM_THREADS")
     if chosen is None:
-        torch.set_num_threads(max(available_cores() // local_processes, 1))
+        torch.set_num_threads(max(share_of_cores(None if launcher is None else launcher.cores) - beside, 1))
     return torch.get_num_threads()
 
 
@@ -145,18 +149,13 @@ def joined() -> Iterator[Accelerator]:
     """
     launcher, accelerator = find_launcher(), open_accelerator()
     end_with(launcher)
-    set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
+    set_threads(launcher)
     warning = missing_processes(launcher, accelerator.num_processes)
     if warning is not None and accelerator.is_main_process:
         print(f"warning: {warning}", file=sys.stderr)
     with together(accelerator):
         yield accelerator
         accelerator.end_training()
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def missing_processes(launcher: Launcher | None, running: int) -> str | None:

@@ -29,6 +29,7 @@ from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.hub.weights import INITIALISED_FROM, Initial
+from ssl_hub.model.devices import is_queued
 from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions
@@ -103,7 +104,7 @@ def _prepared(
     set_by_user: Collection[str],
 ) -> Iterator[Job]:
     """:func:`prepare`, once the processes have met."""
-    threads = set_threads(launcher, accelerator.num_processes if accelerator.device.type == "cpu" else 1)
+    threads = set_threads(launcher, beside=recipe.runtime.workers if is_queued(accelerator.device) else 0)
     job = job_id(launcher)
     restart = job if is_restart() else None
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=restart)

@@ -1,6 +1,7 @@
 """Each operation equals torchvision's functional of the same parameters, sample by sample: float, 8-bit and PIL."""
 
 import colorsys
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,13 @@ from torchvision.transforms.v2 import functional as reference
 from ssl_hub.data import photometric
 from ssl_hub.data.photometric import Operation
 from ssl_hub.errors import UsageError
+from tests.end_to_end.test_launchers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+try:
+    from step_counts import Asked
+finally:
+    sys.path.pop(0)
 
 LEVEL = 1 / 255
 
@@ -28,7 +36,15 @@ def images() -> Tensor:
 
 def changed(change: Operation, images: Tensor, amounts: list[float] | None = None) -> Tensor:
     out = images.clone() if images.is_floating_point() else images.float() / 255
-    change(out, np.array([0.0] * len(out) if amounts is None else amounts))
+    change(out, torch.tensor([0.0] * len(out) if amounts is None else amounts)[:, None])
+    return out
+
+
+def blurred(
+    images: Tensor, sigmas: list[float], size: int | None = None, blur: Operation = photometric.gaussian_blur
+) -> Tensor:
+    out = images.clone() if images.is_floating_point() else images.float() / 255
+    blur(out, torch.from_numpy(photometric.blur_filters(np.array(sigmas), *out.shape[-2:], size)))
     return out
 
 
@@ -93,8 +109,7 @@ def test_hue_of_equal_and_tiny_channels() -> None:
 def test_blur(images: Tensor) -> None:
     sigmas = [0.1, 0.5, 1.0, 1.5, 2.0, 0.7]
     for size in (3, 7, 23):
-        ours = images.float() / 255
-        photometric.gaussian_blur(ours, np.array(sigmas), size)
+        ours = blurred(images, sigmas, size)
         for image, one, sigma in zip(images, ours, sigmas, strict=True):
             exact = reference.gaussian_blur(image.float() / 255, [size, size], [sigma, sigma])
             assert (one - exact).abs().max() < 1e-5
@@ -104,18 +119,32 @@ def test_blur(images: Tensor) -> None:
 
 def test_blur_of_a_sample_does_not_depend_on_the_others() -> None:
     images = torch.rand(3, 3, 40, 40, generator=torch.Generator().manual_seed(0))
-    together, alone = images.clone(), images[:1].clone()
-    photometric.gaussian_blur(together, np.array([0.4, 2.0, 1.0]), 23)
-    photometric.gaussian_blur(alone, np.array([0.4]), 23)
+    together, alone = blurred(images, [0.4, 2.0, 1.0], 23), blurred(images[:1], [0.4], 23)
     assert (together[:1] - alone).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("blur", [photometric.gaussian_blur, photometric.blur_onto_zeros])
+def test_blur_in_spans_is_blur_at_once(blur: Operation, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(3, 3, 40, 52, generator=torch.Generator().manual_seed(0))
+    spans = blurred(images, [0.4, 2.0, 1.0], blur=blur)
+    monkeypatch.setattr(photometric, "_SPAN", 52)
+    assert (blurred(images, [0.4, 2.0, 1.0], blur=blur) - spans).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("side", [32, 224])
+def test_blur_on_an_accelerator_is_a_handful_of_launches(side: int) -> None:
+    images = torch.empty(4, 3, side, side, device="meta")
+    filters = torch.from_numpy(photometric.blur_filters(np.linspace(0.1, 2, 4), side, side)).to("meta")
+    with Asked() as asked:
+        photometric.gaussian_blur(images, filters)
+    assert sum(asked.launches.values()) <= 6, dict(asked.launches)  # a band, two products; a tap at a time took 55
 
 
 def impulse(side: int, sigma: float) -> Tensor:
     """What a blur makes of one white pixel, over columns: sums to 1."""
     image = torch.zeros(1, 3, side, side)
     image[:, :, side // 2, side // 2] = 1
-    photometric.gaussian_blur(image, np.array([sigma]))
-    return image[0, 0].sum(dim=0)
+    return blurred(image, [sigma])[0, 0].sum(dim=0)
 
 
 @pytest.mark.parametrize("side", [32, 64, 96, 160, 224])
@@ -141,7 +170,7 @@ def test_a_blur_wider_than_the_image_reaches_over_all_of_it() -> None:
 
 def test_blur_too_wide_for_the_image() -> None:
     with pytest.raises(UsageError, match="a blur of 9 pixels needs images over 4 pixels, got 4 x 4"):
-        photometric.gaussian_blur(torch.rand(1, 3, 4, 4), np.ones(1), 9)
+        photometric.blur_filters(np.ones(1), 4, 4, 9)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(224, 23), (96, 9), (64, 7), (32, 3), (16, 3), (160, 17)])
@@ -182,6 +211,6 @@ def test_byols_jitter_by_its_definition(images: Tensor) -> None:
 
 def test_a_blur_onto_zeros_darkens_the_edges_alone() -> None:
     white = torch.ones(1, 3, 40, 40)
-    blurred = changed(photometric.blur_onto_zeros, white, [2.0])[0, 0]
-    assert blurred[20, 20].item() == pytest.approx(1) and blurred[0, 20].item() == pytest.approx(0.6, abs=0.01)
-    assert (changed(photometric.gaussian_blur, white, [2.0]) - white).abs().max() < 1e-5
+    dark = blurred(white, [2.0], blur=photometric.blur_onto_zeros)[0, 0]
+    assert dark[20, 20].item() == pytest.approx(1) and dark[0, 20].item() == pytest.approx(0.6, abs=0.01)
+    assert (blurred(white, [2.0]) - white).abs().max() < 1e-5

@@ -146,8 +146,8 @@ def test_byols_operations_with_the_parameters_that_were_drawn() -> None:
     for row, order in enumerate(draws[:, CROP_DRAWS + 2 : CROP_DRAWS + 6].argsort(axis=1)):
         expected = images[row : row + 1].clone()
         for operation in order:
-            photometric.BYOL_JITTER[operation](expected, amounts[row : row + 1, operation])
-        photometric.blur_onto_zeros(expected, np.ones(1))
+            photometric.BYOL_JITTER[operation](expected, torch.tensor([[amounts[row, operation]]]).float())
+        photometric.blur_onto_zeros(expected, torch.from_numpy(photometric.blur_filters(np.ones(1), 24, 24)))
         expected = reference.normalize(expected, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
         assert (ours[row] - expected[0]).abs().max() < 1e-4
     wide = views._boxes(range(200), 0, 20, 60)

@@ -16,7 +16,7 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.model.metrics import read_metrics
-from ssl_hub.train.launch import available_cores
+from ssl_hub.processes import share_of_cores
 
 ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "recipes" / "train.py")
@@ -57,7 +57,7 @@ def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
         (p, m) for p in ("knn", "linear-cached") for m in ("top1", "top5")
     }
     # accelerate launch sets one thread; nobody asked for that, so all cores work.
-    assert facts(folder)["threads_per_process"] == available_cores()
+    assert facts(folder)["threads_per_process"] == share_of_cores()
     assert [r["step"] for r in read_metrics(folder)] == [0, 1, 2, 3, 4]  # the first is the accuracy of the start
     model = ssl_hub.load(folder, head="digits")
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 10)

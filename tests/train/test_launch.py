@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from ssl_hub import processes
 from ssl_hub.errors import UsageError
 from ssl_hub.train import launch
 from ssl_hub.train.launch import Launcher, missing_processes, set_threads
@@ -38,16 +39,20 @@ def test_fewer_processes_than_asked_are_noticed(arguments, running, said):
     ],
 )
 def test_all_cores_are_used_unless_the_user_chose(monkeypatch, variable, launcher, want):
-    monkeypatch.setattr(launch, "available_cores", lambda: 8)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(processes, "_allowed_cores", lambda: 8)
+    monkeypatch.setattr(processes, "_quotas", lambda: ())
+    for name in ("OMP_NUM_THREADS", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
     if variable is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", variable)
     before = torch.get_num_threads()
     try:
-        assert set_threads(launcher, 1) == (before if want == "kept" else want)
+        assert set_threads(launcher) == (before if want == "kept" else want)
         if want != "kept":
-            assert set_threads(launcher, 2) == 4
-            assert set_threads(launcher, 16) == 1
+            for here, everywhere, beside, threads in (("2", "8", 0, 4), ("16", "16", 0, 1), ("2", "2", 3, 1)):
+                monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+                monkeypatch.setenv("WORLD_SIZE", everywhere)
+                assert set_threads(launcher, beside=beside) == threads
     finally:
         torch.set_num_threads(before)
 

@@ -44,7 +44,7 @@ def _quotas(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys
     container sees the last part alone, mounted at the top.
     """
     try:
-        lines = groups.read_text(encoding="utf-8").splitlines()
+        lines = _read(groups).splitlines()
     except OSError:
         return
     for line in lines:
@@ -56,12 +56,14 @@ def _quotas(groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys
         for folder in (top / below, *(top / part for part in below.parents)):
             try:
                 if controllers:
-                    quota, period = (
-                        (folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")
-                    )
+                    quota, period = (_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
                 else:
-                    quota, period = (folder / "cpu.max").read_text().split()
+                    quota, period = _read(folder / "cpu.max").split()
             except (OSError, ValueError):
                 continue
             if quota.isdecimal() and period.isdecimal() and int(period) > 0:  # else "max", or -1
                 yield int(quota) / int(period)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -1,5 +1,6 @@
 """What Windows and macOS lack: every module is imported, and a run trained, in a process without it."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -45,6 +46,14 @@ def test_without_what_windows_lacks_a_run_is_trained_resumed_and_judged(tmp_path
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "top1"
     assert not (tmp_path / "run" / ".lock").exists()
+
+
+def test_text_is_read_and_written_as_utf_8():
+    for path in Path(ssl_hub.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                texts = node.func.attr in ("read_text", "write_text")
+                assert not texts or "encoding" in {word.arg for word in node.keywords}, f"{path}:{node.lineno}"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def _declared(root: Path) -> dict[str, Opener]:
     It takes the folder for a pattern, so that one with brackets or ``::`` in its name is read by its files' names.
     """
     try:
-        head = (root / "README.md").read_text("utf-8", "replace").split("\n---", 1)[0]
+        head = (root / "README.md").read_text(encoding="utf-8", errors="replace").split("\n---", 1)[0]
     except OSError:
         return {}
     if not head.startswith("---") or not re.search(r"^configs:", head, re.MULTILINE) or _is_pattern(root):

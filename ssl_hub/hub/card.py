@@ -110,7 +110,7 @@ def write_cards(out: str | Path) -> list[Path]:
 
 def _render(subject: Subject) -> str:
     small = is_small(subject.architecture)
-    text = string.Template(TEMPLATE.read_text()).substitute(
+    text = string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         metadata=sections.metadata(subject),
         name=plain_text(subject.name),
         summary=sections.sentence(subject),

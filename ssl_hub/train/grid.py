@@ -195,6 +195,8 @@ def _ended(task: Task, code: int) -> str:
     if code in STOPPED:
         return f"interrupted, see {task.log}"
     if task.prints_results and code == 0:
-        append_results(task.folder, [Result(**record) for record in json.loads(task.printed.read_text())])
+        append_results(
+            task.folder, [Result(**record) for record in json.loads(task.printed.read_text(encoding="utf-8"))]
+        )
         task.printed.unlink()
     return DONE if code == 0 and task.done() else f"failed ({task.last_words() or 'without a word'}), see {task.log}"

@@ -1,7 +1,7 @@
 """Parts of training whose cost on a GPU decides something, each alone: `python benchmarks/gpu_cifar10.py --parts`.
 
 - the square root of F: a decomposition, which the host waits for, or matrix products (``predictor.solver``);
-- blurring a batch, each image by its own sigma: a sum of shifted images, as it is done, or a grouped convolution;
+- blurring a batch, each image by its own sigma: products with band matrices, as it is done, or a grouped convolution;
 - a BYOL step of a ResNet-50, compiled or not: images/s and memory.
 """
 
@@ -21,7 +21,7 @@ from torch.nn import functional
 
 import ssl_hub
 from ssl_hub.config import Compile
-from ssl_hub.data.photometric import gaussian_blur
+from ssl_hub.data.photometric import blur_filters, gaussian_blur
 from ssl_hub.model.devices import usual_device
 from ssl_hub.model.siamese import arranged, build
 from ssl_hub.model.spectrum import eigh
@@ -107,15 +107,16 @@ def convolved(images: Tensor, sigmas: np.ndarray[Any, Any], half: int) -> Tensor
 
 def blurs(images: int, size: int, device: torch.device, repeats: int, seed: int) -> dict[str, Any]:
     sigmas = np.random.default_rng(seed).uniform(*SIGMAS, images)
-    half = max(size // 20, 6)  # three of the largest sigma at least, as gaussian_blur takes
+    half = max(size // 20, 6)  # three of the largest sigma at least, as blur_filters takes
+    own, alike = (torch.from_numpy(blur_filters(sigmas, size, size, taps)).to(device) for taps in (None, 2 * half + 1))
     batch = torch.rand(images, 3, size, size, device=device)
     blurred = batch.clone()
-    gaussian_blur(blurred, sigmas, size=2 * half + 1)
+    gaussian_blur(blurred, alike)
     apart = float((convolved(batch, sigmas, half) - blurred).abs().max())  # on a GPU with the rounding of TF32
     return {
         "images": images,
         "pixels": size,
-        "shifted_images": milliseconds(lambda: gaussian_blur(batch, sigmas), repeats),
+        "bands": milliseconds(lambda: gaussian_blur(batch, own), repeats),
         "grouped_convolution": milliseconds(lambda: convolved(batch, sigmas, half), repeats),
         "apart": apart,
     }

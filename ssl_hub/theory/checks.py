@@ -17,14 +17,14 @@ from ssl_hub.theory import fixed_points, theorems
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, integral_of_motion
 from ssl_hub.theory.discrete import euler
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
     NoPredictorFlow,
     PredictorCorrelationFlow,
     SimSiamFlow,
-    simulate,
 )
+from ssl_hub.theory.flow import Array
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.lowdim import LowDimFlow
 from ssl_hub.theory.observations import OBSERVATIONS, CheckResult, Verdict
 from ssl_hub.theory.scrambling import additive_scrambling, conserved_projection, multiplicative_scrambling

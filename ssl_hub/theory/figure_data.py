@@ -16,17 +16,16 @@ from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenval
 from ssl_hub.theory.derived import norm, normalised_commutator, proportionality
 from ssl_hub.theory.discrete import euler
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
-    Flow,
     PredictorCorrelationFlow,
     as_isotropic,
     commutator,
-    simulate,
     skew_part,
     symmetric_part,
 )
+from ssl_hub.theory.flow import Array, Flow
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.observations import random_pair
 
 Data = dict[str, Any]

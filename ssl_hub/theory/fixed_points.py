@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, ParabolaEmaFlow
-from ssl_hub.theory.dynamics import Array, Flow, simulate
-from ssl_hub.theory.lowdim import LowDimFlow
+from ssl_hub.theory.flow import Array, Flow
+from ssl_hub.theory.integrate import simulate
 
 # An eigenvalue of a Jacobian within this of 0 counts as 0.
 NEUTRAL = 1e-12
@@ -162,19 +162,6 @@ def survives_in_low_dimension(
     others at w = 0, |wp| = sqrt(-alpha_p c0). Erratum: the paper lists the first kind of end alone.
     """
     return ~collapses_without_decay(wp, np.asarray(w) ** 2, sigma2=lambda_s / lambda_d - 1, alpha_p=alpha_p, tau=1.0)
-
-
-def lowdim_line_eigenvalues(flow: LowDimFlow, c: float) -> NDArray[np.complex128]:
-    """Jacobian eigenvalues at wp = lambda_d / lambda_s, w = wa = c: 0 and two negative ones (for c != 0).
-
-    The two are the roots of mu^2 + (alpha_p lambda_s c^2 + lambda_d^2/lambda_s + beta) mu + alpha_p beta lambda_s c^2.
-    """
-    return fixed_point(flow, wp=flow.lambda_d / flow.lambda_s, w=c, wa=c).eigenvalues
-
-
-def collapsed_tau(*, beta: float, eta: float) -> float:
-    """Limit of tau = w_a / w in a mode that collapses as e^{-eta t}: beta / (beta - eta), infinite if eta >= beta."""
-    return beta / (beta - eta) if eta < beta else np.inf
 
 
 def tau_closed_form(flow: DecoupledEmaFlow | ParabolaEmaFlow, init: Mapping[str, float], t_eval: ArrayLike) -> Array:

@@ -23,7 +23,9 @@ import numpy as np
 from ssl_hub.theory import fixed_points
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, ParabolaEmaFlow, ParabolaFlow
 from ssl_hub.theory.derived import norm, normalised_commutator
-from ssl_hub.theory.dynamics import Array, PredictorCorrelationFlow, commutator, simulate
+from ssl_hub.theory.dynamics import PredictorCorrelationFlow, commutator
+from ssl_hub.theory.flow import Array
+from ssl_hub.theory.integrate import simulate
 
 Verdict = Literal["holds", "does not hold", "holds only where"]
 

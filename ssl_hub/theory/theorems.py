@@ -16,17 +16,16 @@ from scipy.linalg import expm, sqrtm
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.derived import alignment_matrix, balance, collapse_matrix, norm, normalised_commutator
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
     NoPredictorFlow,
     PredictorCorrelationFlow,
     SimSiamFlow,
-    Trajectory,
     commutator,
     skew_part,
     transpose,
 )
+from ssl_hub.theory.flow import Array, Trajectory
 from ssl_hub.theory.scrambling import Scrambling
 
 # An identity is an identity if it holds to this many units of its own scale; trajectories carry the solver's error.

@@ -7,7 +7,8 @@ import torch
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, ParabolaFlow
 from ssl_hub.theory.discrete import LinearTraining, direct_predictor, euler, population_moments, squared_error
-from ssl_hub.theory.dynamics import ByolFlow, simulate
+from ssl_hub.theory.dynamics import ByolFlow
+from ssl_hub.theory.integrate import simulate
 
 
 def start(seed=0, n1=6, n2=4):

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from ssl_hub.theory import theorems
 from ssl_hub.theory.checks import RandomSetting
-from ssl_hub.theory.dynamics import simulate
 from ssl_hub.theory.fixed_points import parabola_thresholds
+from ssl_hub.theory.integrate import simulate
 
 TIMES = np.linspace(0, 2, 11)
 FEW = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

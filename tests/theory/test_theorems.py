@@ -8,12 +8,8 @@ from ssl_hub.errors import UsageError
 from ssl_hub.theory import theorems
 from ssl_hub.theory.checks import RandomSetting
 from ssl_hub.theory.discrete import euler
-from ssl_hub.theory.dynamics import (
-    BalancedPredictorFlow,
-    NoPredictorFlow,
-    PredictorCorrelationFlow,
-    simulate,
-)
+from ssl_hub.theory.dynamics import BalancedPredictorFlow, NoPredictorFlow, PredictorCorrelationFlow
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.scrambling import additive_scrambling, multiplicative_scrambling
 
 SEEDS = range(8)

@@ -13,6 +13,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class FigureSpec:
 
     title: str
     data: Callable[..., Data]
-    paint: Callable[[Any, Data, dict[str, Any]], None]
+    paint: Callable[..., None]
     height: float
     shown: tuple[str, ...]
 
@@ -77,16 +78,15 @@ def draw(name: str, out: str | Path, **overrides: Any) -> Path:
     Raises:
         UsageError: an unknown figure or parameter, a format that is not drawn, or matplotlib missing.
     """
-    spec, path = _spec(name), Path(out)
-    known = parameters(name)
+    spec, known = _spec(name), parameters(name)
     for key in overrides:
         if key not in known:
             raise UsageError(
                 f"figure {name!r} has no parameter {key!r}{_suggest(key, known)}; it has {', '.join(known)}"
             )
     used = {**known, **overrides}
-    paint = spec.paint
-    return render(lambda figure: paint(figure, spec.data(**used), used), path, footer(spec, used), height=spec.height)
+    drawn = partial(spec.paint, data=spec.data(**used), used=used)
+    return render(drawn, Path(out), footer(spec, used), height=spec.height)
 
 
 def footer(spec: FigureSpec, used: dict[str, Any]) -> list[str]:
@@ -159,7 +159,7 @@ FIGURES: dict[str, FigureSpec] = {
     "two-layer-setting": FigureSpec(
         "The two-layer setting: a linear online network, a linear predictor without bias, and a target that follows "
         "the online network.",
-        figure_data.nothing,
+        lambda: {},  # a schematic without numbers
         painting.schematic,
         2.4,
         (),

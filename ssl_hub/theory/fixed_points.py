@@ -172,27 +172,21 @@ def tau_closed_form(flow: DecoupledEmaFlow | ParabolaEmaFlow, init: Mapping[str,
     """
     times = np.atleast_1d(np.asarray(t_eval, dtype=np.float64))
     rate = max(flow.beta, 1.0)
-    edges = [0.0]
+    edges = np.array([0.0])
     for stop in times:
         panels = max(1, int(np.ceil((stop - edges[-1]) * rate / PANEL)))
-        edges.extend(np.linspace(edges[-1], stop, panels + 1)[1:])
+        edges = np.append(edges, np.linspace(edges[-1], stop, panels + 1)[1:])
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    left, right = np.array(edges[:-1])[:, None], np.array(edges[1:])[:, None]
+    left, right = edges[:-1, None], edges[1:, None]
     node_times = (left + right) / 2 + (right - left) / 2 * nodes
     path = simulate(flow, init, np.unique(np.concatenate([np.zeros(1), node_times.ravel(), times])))
     w = np.sqrt(path["s"]) if "s" in path.states else path["p"]
     w_nodes = np.interp(node_times, path.t, w)  # the nodes are points of the path
-    growth = (
-        flow.beta
-        * (right - left)
-        / 2
-        * (weights * w_nodes * np.exp(-flow.beta * (right - node_times))).sum(axis=1, keepdims=True)
-    )
-    memory, at_edges = float(init["tau"]) * w[0], {0.0: float(init["tau"]) * w[0]}
-    for start, stop, added in zip(edges[:-1], edges[1:], growth[:, 0], strict=True):
-        memory = memory * np.exp(-flow.beta * (stop - start)) + added
-        at_edges[stop] = memory
-    return np.array([at_edges[float(t)] for t in times]) / np.interp(times, path.t, w)
+    added = flow.beta * np.diff(edges) / 2 * (np.exp(-flow.beta * (right - node_times)) * w_nodes @ weights)
+    memory = [float(init["tau"]) * w[0]]  # tau w, which forgets at the rate beta
+    for kept, more in zip(np.exp(-flow.beta * np.diff(edges)), added, strict=True):
+        memory.append(memory[-1] * kept + more)
+    return np.interp(times, edges, memory) / np.interp(times, path.t, w)
 
 
 def minimal_surviving_p(*, sigma2: float, eta: float, beta: float, tau0: float = 0.0, tolerance: float = 1e-4) -> float:

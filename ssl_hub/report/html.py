@@ -99,10 +99,6 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.1f} %"
-
-
 def duration(seconds: float) -> str:
     """``1:02:03``, or ``2:03`` below an hour."""
     minutes, rest = divmod(round(seconds), 60)

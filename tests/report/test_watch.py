@@ -82,7 +82,7 @@ def test_a_run_from_before_its_start_to_its_end(run, tmp_path):
     assert sight.state == "training"
     assert sight.seconds_left == pytest.approx(25 * 64 / sight.record.readings[-1]["images_per_second"])
     assert re.match(
-        r"step 15 of 40, epoch 1  loss 1\.\d+  .*  0:\d\d left  narrow: spread \d\d% of 1/√D",
+        r"step 15 of 40, epoch 1  loss 1\.\d+  .*  \d+:\d\d left  narrow: spread \d\d% of 1/√D",
         plain_line(sight),
     )
     follower._heard_at -= 1000

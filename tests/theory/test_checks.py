@@ -57,11 +57,6 @@ def test_a_row_without_an_assumption_fails_as_it_should(report):
     assert text.count("does not hold") == 1
 
 
-def test_silent_when_asked(capsys):
-    observations.observation_2()
-    assert capsys.readouterr().out == ""
-
-
 def test_observation_1_counts_the_known_basin():
     """At alpha_p = 1 and eta = 0 the shares agree with the closed-form basin."""
     result = observations.observation_1(alpha_ps=(1, 5))

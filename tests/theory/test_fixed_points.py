@@ -6,7 +6,6 @@ import pytest
 from ssl_hub.errors import UsageError
 from ssl_hub.theory import fixed_points
 from ssl_hub.theory.decoupled import (
-    DecoupledEmaFlow,
     DecoupledFlow,
     Delta,
     K_eigenvalue,
@@ -133,16 +132,6 @@ def test_collapsing_mode_has_tau_above_one():
     for beta, eta in ((0.4, 0.15), (0.4, 0.3)):
         path = simulate(ParabolaEmaFlow(eta=eta, beta=beta), {"p": 0.05, "tau": 0.0}, [80.0])
         assert path["tau"][-1] == pytest.approx(beta / (beta - eta), rel=1e-3)
-
-
-@pytest.mark.parametrize("s", [0.09, 0.5])
-@pytest.mark.parametrize("tau0", [0.0, 0.6])
-def test_closed_form_of_tau_for_any_c_and_start(s, tau0):
-    flow, init = DecoupledEmaFlow(sigma2=0.3, eta=0.02, beta=0.7), {"p": 0.3, "s": s, "tau": tau0}
-    times = [1.0, 7.0, 30.0]
-    np.testing.assert_allclose(
-        fixed_points.tau_closed_form(flow, init, times), simulate(flow, init, times)["tau"], atol=1e-10
-    )
 
 
 def test_slow_target_traps_more_and_a_copied_one_does_not():

@@ -183,7 +183,7 @@ def symmetric_and_skew(
 
     def run(eta: float, tau: float) -> Curves:
         flow = BalancedPredictorFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
-        path = simulate(flow, {"Wp": Wp[None]}, t, rtol=1e-8, atol=1e-11)["Wp"][:, 0]
+        path = simulate(flow, {"Wp": Wp}, t, rtol=1e-8, atol=1e-11)["Wp"]
         return {"A": norm(symmetric_part(path)), "B": norm(skew_part(path))}
 
     return {"t": t, "rows": _crossed(run, etas, taus)}

@@ -220,8 +220,7 @@ def minimal_surviving_p(*, sigma2: float, eta: float, beta: float, tau0: float =
 
 def least_K(flow: DecoupledFlow | DecoupledEmaFlow, init: Mapping[str, ArrayLike], t_eval: ArrayLike) -> Array:
     """The least K_j over the given times for each initial condition; negative where alignment is unstable."""
-    stiff = all(np.ndim(value) == 0 for value in init.values())
-    path = simulate(flow, init, t_eval, rtol=1e-9, atol=1e-12, stiff=stiff)
+    path = simulate(flow, init, t_eval, rtol=1e-9, atol=1e-12)
     tau = path["tau"] if "tau" in path.states else flow.tau if isinstance(flow, DecoupledFlow) else 1.0
     K = K_eigenvalue(path["p"], path["s"], sigma2=flow.sigma2, alpha_p=flow.alpha_p, eta=flow.alignment_decay, tau=tau)
     return np.asarray(K.min(axis=0))

@@ -178,7 +178,7 @@ def observation_8(
     byol = DecoupledEmaFlow(sigma2=sigma2, eta=eta, beta=beta, alpha_p=alpha_p)
     simsiam = DecoupledFlow(sigma2=sigma2, eta=eta, alpha_p=alpha_p)
     curriculum, copied = fixed_points.least_K(byol, {"p": [p, p], "s": s, "tau": [0.0, 1.0]}, t)
-    (without,) = fixed_points.least_K(simsiam, {"p": [p], "s": s}, t)
+    without = fixed_points.least_K(simsiam, {"p": p, "s": s}, t)
     where = (
         f"tau(0) = 0: least K {curriculum:.3g} against {without:.3g} without EMA, {copied:.3g} with a copied target "
         f"(tau(0) = 1); {'reduced, not removed' if curriculum < 0 else 'positive'} at eta = {eta:g}, beta = {beta:g}"
@@ -196,8 +196,8 @@ def observation_9(
     for beta in betas:
         t = np.linspace(0, 25 / min(beta, 1.0), 1001)
         flow = ParabolaEmaFlow(sigma2=sigma2, eta=eta, beta=beta)
-        path = simulate(flow, {"p": [p], "tau": 0.0}, t, rtol=1e-8, atol=1e-10)
-        there = np.flatnonzero(path["p"][:, 0] > goal)
+        path = simulate(flow, {"p": p, "tau": 0.0}, t, rtol=1e-8, atol=1e-10)
+        there = np.flatnonzero(path["p"] > goal)
         times.append(float(t[there[0]]) if there.size else np.inf)
     where = f"time to 95% of p_+ {_listing(times)} for beta {_listing(betas)}"
     return _observed(9, "a slow EMA trains slowly", _largest_step(times), 0, where)
@@ -223,9 +223,9 @@ def commutator_overshoot(*, sigma2: float, alpha_p: float, eta: float, tau: floa
 def relative_commutator(flow: PredictorCorrelationFlow, t: Array, *, d: int = 8, seed: int = 0) -> tuple[Array, Array]:
     """|[F, Wp]| and |[F, Wp]| / (|F| |Wp|) over their starts, each (T,), from a `random_pair`."""
     Wp, F = random_pair(d, seed)
-    path = simulate(flow, {"Wp": Wp[None], "F": F[None]}, t, rtol=1e-8, atol=1e-13)
-    curves = norm(commutator(path["F"], path["Wp"]))[:, 0], normalised_commutator(path["Wp"], path["F"])[:, 0]
-    return curves[0] / curves[0][0], curves[1] / curves[1][0]
+    path = simulate(flow, {"Wp": Wp, "F": F}, t, rtol=1e-8, atol=1e-13)
+    raw, normalised = norm(commutator(path["F"], path["Wp"])), normalised_commutator(path["Wp"], path["F"])
+    return raw / raw[0], normalised / normalised[0]
 
 
 def random_pair(d: int, seed: int) -> tuple[Array, Array]:

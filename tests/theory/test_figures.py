@@ -118,10 +118,10 @@ def test_drawn_figure_is_not_clipped(name, tmp_path):
 def test_parameters_stand_under_the_figure_and_formulas_are_whole():
     for name, spec in figures.FIGURES.items():
         used = figures.parameters(name)
-        paragraphs = figures.footer(spec, used)
+        paragraphs = figures.footer(name, used)
         lines = [line for paragraph in paragraphs for line in figures.wrapped(paragraph)]
         assert all(line.count("$") % 2 == 0 for line in lines), lines
-        assert all(f"{used[key]:g}" in paragraphs[-1] for key in spec.shown)
+        assert all(f"{used[key]:g}" in paragraphs[-1] for key in spec.shown.split())
 
 
 def test_wrong_requests_are_named(tmp_path, monkeypatch):

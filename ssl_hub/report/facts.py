@@ -18,6 +18,7 @@ from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number,
 from ssl_hub.report.measured import KINDS, measurements, protocol_name, side_by_side
 from ssl_hub.report.record import Record, finite, spread_of
 from ssl_hub.report.story import Story, missing_note, swatch
+from ssl_hub.tables.comparison import differing
 from ssl_hub.tables.paper import TABLES
 from ssl_hub.zoo import RECIPES, departures
 
@@ -162,19 +163,15 @@ def _protocols_of(record: Record) -> set[str]:
 
 
 def _differing_settings(story: Story) -> Markup | None:
-    known = [record for record in story.records if record.recipe is not None]
-    settings = [
-        flat(to_dict(replace(r.recipe, summary="", notes=(), expected=()))) for r in known if r.recipe is not None
-    ]
-    keys = sorted(
-        {key for one in settings for key in one if any(one[key] != other.get(key, ...) for other in settings)}
-    )
+    known = [(r.name, r.recipe) for r in story.records if r.recipe is not None]
+    settings = [flat(to_dict(replace(recipe, summary="", notes=(), expected=()))) for _, recipe in known]
+    keys = differing(settings)
     if not keys:
         return element("p", "The recipes of these runs have the same settings.", class_="note")
     rows: list[list[Child]] = [
         [element("code", key), *(_plain(one[key]) if key in one else None for one in settings)] for key in keys
     ]
-    return together(element("h3", "Settings that differ"), table(["Setting", *(r.name for r in known)], rows))
+    return together(element("h3", "Settings that differ"), table(["Setting", *(name for name, _ in known)], rows))
 
 
 def _recipe_of(record: Record) -> Markup:

@@ -17,7 +17,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import class_of, nearest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.report.html import ABSENT, Markup, Missing, data_block, data_url, element, picture, together
+from ssl_hub.report.html import ABSENT, Markup, Missing, data_block, data_url, element, framed, picture, together
 from ssl_hub.report.record import Record
 from ssl_hub.report.story import Evidence, Story, pressed
 
@@ -196,16 +196,10 @@ def _matrix(counts: np.ndarray, classes: Sequence[str], shown: np.ndarray) -> Ma
         ]
         share = f"{100 * counts[true, true] / totals[true]:.0f} %" if counts[true].sum() else ABSENT
         rows.append(element("tr", element("th", classes[true]), *cells, element("td", share, class_="number")))
-    head = element(
-        "tr", element("th"), *(element("th", element("span", classes[g])) for g in shown), element("th", "right")
-    )
-    grid = element(
-        "table",
-        element("thead", head),
-        element("tbody", *rows),
-        class_="confusion" + (" long" if max(len(classes[i]) for i in shown) > 3 else ""),
-    )
-    return element("div", grid, class_="scroll")
+    names = [element("th", element("span", classes[guess])) for guess in shown]
+    head = element("tr", element("th"), *names, element("th", "right"))
+    kind = "confusion long" if max(len(classes[i]) for i in shown) > 3 else "confusion"
+    return framed(head, rows, class_=kind)
 
 
 def _spread_over_classes(source: Source, count: int) -> np.ndarray:

@@ -61,14 +61,6 @@ def chance_of(table: Table) -> float | None:
     return 100 / size.classes if size.classes else None
 
 
-EFFECTS: dict[str, dict[str, tuple[int, ...]]] = {
-    "alpha_p": {"positive": (1, 6), "negative": (2,)},
-    "eta": {"positive": (3, 7), "negative": (4, 5)},
-    "beta_EMA": {"positive": (8,), "negative": (9, 10)},
-}
-"""tab:summarization-parameters: the observations, by number, that speak for and against a larger value."""
-
-
 DIRECTPRED, FREQ_5, TRAINED = (
     ("DirectPred", "directpred"),
     ("DirectPred, freq 5", "directpred-freq5"),

@@ -12,9 +12,6 @@
 Rates: `alpha_p` predictor over online learning rate, `beta` target rate, `eta` weight decay. `eta_p` and `eta_s`
 replace `eta` for the predictor and the online network alone. Time is gradient-flow time: an SGD step of size alpha
 advances it by alpha. Every method takes stacks of matrices, `(..., rows, columns)`.
-
-Source: Tian, Chen, Ganguli, "Understanding Self-Supervised Learning Dynamics without Contrastive Pairs" (ICML 2021).
-Where its formulas slip, the code has the corrected form and the docstring says "erratum".
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +83,11 @@ def draw(name: str, out: str | Path, **overrides: Any) -> Path:
                 f"figure {name!r} has no parameter {key!r}{_suggest(key, known)}; it has {', '.join(known)}"
             )
     used = {**known, **overrides}
-    drawn = partial(spec.paint, data=spec.data(**used), used=used)
-    return render(drawn, Path(out), footer(name, used), height=spec.height)
+
+    def paint(figure: Any) -> None:  # so that nothing is computed for a file that cannot be written
+        spec.paint(figure, spec.data(**used), used)
+
+    return render(paint, Path(out), footer(name, used), height=spec.height)
 
 
 def footer(name: str, used: dict[str, Any]) -> list[str]:

@@ -49,15 +49,6 @@ class Trajectory:
         """All state variables at time `t[index]`."""
         return {name: values[index] for name, values in self.states.items()}
 
-    @property
-    def escaped(self) -> NDArray[np.bool_]:
-        """Shape `grid`: trajectories that left every bounded set in finite time; their later states are NaN."""
-        axes = tuple(range(-self.flow.state_ndim, 0)) if self.flow.state_ndim else ()
-        lost = np.zeros((), dtype=bool)
-        for values in self.states.values():
-            lost = lost | np.isnan(values[-1]).any(axis=axes)
-        return np.asarray(lost)
-
 
 @dataclass(frozen=True)
 class Layout:

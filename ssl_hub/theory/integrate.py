@@ -45,8 +45,8 @@ def simulate(
         stiff: use LSODA, for one trajectory over a time far longer than its fastest rate (weak decay, slow target).
 
     Returns:
-        A `Trajectory`. A solution that ceases to exist is NaN from then on (see `Trajectory.escaped`); the chart
-        (p, s, tau) does so where w changes its sign, since tau = w_a / w.
+        A `Trajectory`. A solution that ceases to exist is NaN from then on; the chart (p, s, tau) does so where w
+        changes its sign, since tau = w_a / w.
 
     Raises:
         UsageError: unknown or missing states, shapes that do not fit, times that do not increase.

@@ -133,10 +133,7 @@ def observation_5(*, sigma2: float = 0.0, tau: float = 1.0) -> CheckResult:
 def observation_6(
     *, sigma2: float = 0.0009, tau: float = 1.0, eta: float = 0.04, alpha_ps: Sequence[float] = (1, 2, 5, 10)
 ) -> CheckResult:
-    """A fast predictor keeps K positive: off the parabola at fixed s(0). On it K does not depend on alpha_p at all.
-
-    Erratum: the paper derives it from s = p^2 / alpha_p, where alpha_p s = p^2 and alpha_p drops out of the bound.
-    """
+    """A fast predictor keeps K positive, off the parabola at fixed s(0): see `fixed_points.parabola_thresholds`."""
     p = np.linspace(0.01, 1.0, 50)
     on_parabola = [K_eigenvalue(p, p**2 / a, sigma2=sigma2, alpha_p=a, eta=eta, tau=tau) for a in alpha_ps]
     change = float(np.ptp(on_parabola, axis=0).max())
@@ -150,10 +147,7 @@ def observation_6(
 
 
 def observation_7(*, sigma2: float = 0.0009, tau: float = 1.0, etas: Sequence[float] = (0, 0.01, 0.05)) -> CheckResult:
-    """Weight decay raises K and lowers the commutator; but its term in K is shrinkage, not alignment.
-
-    Erratum: for pure decay |[F, Wp]| falls as e^{-3 eta t} while |[F, Wp]| / (|F| |Wp|) stays as it was.
-    """
+    """Weight decay raises K and lowers the commutator, by shrinkage: see `derived.normalised_commutator`."""
     least = [fixed_points.parabola_thresholds(sigma2=sigma2, eta=eta, tau=tau).K_min_on_parabola for eta in etas]
     peaks = [commutator_overshoot(sigma2=sigma2, alpha_p=1.0, eta=eta, tau=tau) for eta in etas]
     raw, normalised = zip(*peaks, strict=True)
@@ -168,10 +162,10 @@ def observation_7(*, sigma2: float = 0.0009, tau: float = 1.0, etas: Sequence[fl
 def observation_8(
     *, sigma2: float = 0.0009, eta: float = 0.04, beta: float = 0.4, p: float = 0.2, alpha_p: float = 1.0
 ) -> CheckResult:
-    """EMA is an automatic curriculum: it raises the least K, if tau starts below 1, without making it positive.
+    """EMA is an automatic curriculum: it raises the least K.
 
-    Errata: with the paper's constants the least K stays negative, as K > 0 for every p needs eta > tau^2 / 9k; and a
-    target copied from the online network has tau(0) = 1, which gives no small first goal.
+    Errata: with the paper's constants K stays negative; a target copied from the online network has tau(0) = 1, and so
+    no small first goal.
     """
     t = np.linspace(0, 60, 601)
     s = p * p / alpha_p

@@ -15,7 +15,7 @@ from ssl_hub.hub import store
 from ssl_hub.model.release import write_recipe
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.tables import rendering
-from ssl_hub.tables.cells import Cell, Printed, Table
+from ssl_hub.tables.cells import Table, top1
 from ssl_hub.tables.paper import TABLES, chance_of
 from ssl_hub.tables.report import paper_terms, report
 from ssl_hub.tables.runs import find_runs
@@ -44,9 +44,7 @@ def entry(made, row="DirectPred", column="300 epochs", metric="top1"):
 
 
 def test_a_table_of_other_data_has_the_size_of_that_data(monkeypatch):
-    cell = Cell(
-        row="a", column="b", recipe="directpred-digits", protocol="linear-cached", printed={"top1": Printed(9.0)}
-    )
+    cell = top1("a", "b", "directpred-digits", "linear-cached", (9.0,))
     table = Table(name="mine", title="Mine", source="table 1", repeats=1, cells=[cell])
     monkeypatch.setitem(TABLES._entries, "mine", table)
     assert paper_terms(cell)[1:] == (1297, "linear-cached", 1297, 500, 10, None) and chance_of(table) == 10.0
@@ -143,18 +141,16 @@ def test_every_format(tmp_path, capsys):
     assert "| DirectPred | 300 epochs | top1 | 72.40 | 71.00 |  | -1.40 | 1: a_b | linear-byol |" in text
     assert "|  |  | 60 epochs, top1 | 60 epochs, top5 | 300 epochs, top1 |" in text
     assert "no spread is known" in text
-    assert r"DirectPred & 300 epochs & top1 & 72.40 & 71.00 &  & -1.40 & 1: a\_b & linear-byol \\" in rendering.latex(
-        made
-    )
-    assert rendering.latex(made).count(r"\begin{tabular}") == 2
+    latex = rendering.latex(made)
+    assert r"DirectPred & 300 epochs & top1 & 72.40 & 71.00 &  & -1.40 & 1: a\_b & linear-byol \\" in latex
+    assert latex.count(r"\begin{tabular}") == 2
     plain = json.loads(rendering.as_json(made))
     told = {"mean": 71.0, "std": None, "runs": 1, "collapsed": 0, "spread": None, "images": None, "interval": None}
     assert plain["entries"][10]["measured"] == told
-    assert (
-        main(["table", "imagenet", "--runs", str(tmp_path), "--format", "png", "--out", str(tmp_path / "t.png")]) == 0
-    )
+    command = ["table", "imagenet", "--format", "png"]
+    assert main([*command, "--runs", str(tmp_path), "--out", str(tmp_path / "t.png")]) == 0
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["table", "imagenet", "--format", "png"]) == 2
+    assert main(command) == 2
     assert "a png is no text to print; give --out FILE.png" in capsys.readouterr().err
 
 

@@ -129,8 +129,8 @@ def test_wrong_requests_are_named(tmp_path, monkeypatch):
         figures.draw("statespac", tmp_path / "a.png")
     with pytest.raises(UsageError, match="no parameter 'eta', did you mean 'etas'"):
         figures.draw("stationary", tmp_path / "a.png", eta=0.1)
-    with pytest.raises(UsageError, match=r"suffix is '.gif'; expected .png, .pdf or .svg"):
-        figures.draw("stationary", tmp_path / "a.gif")
+    with pytest.raises(UsageError, match=r"suffix is '.gif'; expected .png, .pdf or .svg"):  # before it is computed
+        figures.draw("stationary", tmp_path / "a.gif", etas="not numbers")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="figures need matplotlib"):
         figures.draw("stationary", tmp_path / "a.png")

@@ -14,10 +14,11 @@ from ssl_hub.evaluate.measurement import LINEAR, described
 from ssl_hub.evaluate.protocols import PROTOCOLS
 from ssl_hub.model.results import Result, interval_text
 from ssl_hub.model.standing import fitted_split, is_part
-from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, percent, table, together
+from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, number, table, together
 from ssl_hub.report.measured import KINDS, measurements, protocol_name, side_by_side
-from ssl_hub.report.record import Record, finite
+from ssl_hub.report.record import Record, finite, spread_of
 from ssl_hub.report.story import Story, missing_note, swatch
+from ssl_hub.tables.comparison import differing
 from ssl_hub.tables.paper import TABLES
 from ssl_hub.zoo import RECIPES, departures
 
@@ -85,11 +86,9 @@ def _tiles(record: Record) -> Markup:
             below = f"{found.dataset}, {found.split} split, {protocol_name(found)}: {described(found)}"
             sure = "" if found.interval is None else f"; 95 % interval {interval_text(found.interval, 1)}"
             tiles.append(_tile(title, f"{found.value:.1f}", "%", below + sure))
-    last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
-    rank, width, health = finite(last.get("effective_rank")), _width(record), record.health
-    tiles.append(
-        _tile("Effective rank", number(rank, 3), "", f"of {width} directions" if width else "of F, last reading")
-    )
+    rank, health = finite(record.last.get("effective_rank")), record.health
+    of = "F, last reading" if record.recipe is None else f"{record.recipe.projector.output_width} directions"
+    tiles.append(_tile("Effective rank", number(rank, 3), "", f"of {of}"))
     if health is None:
         tiles.append(_tile("Features", ABSENT, "", "no reading"))
     else:
@@ -110,23 +109,11 @@ def compared(story: Story) -> Markup:
     """A line for each run: its state, its accuracies, and how healthy it is."""
     if not story.records:
         raise Missing("no run has begun")
-    head: list[Child] = [
-        "Run",
-        "Method",
-        "State",
-        "Linear %",
-        "kNN %",
-        "Last kNN %",
-        "Eff. rank",
-        "Spread %",
-        "Images/s",
-    ]
+    head = ["Run", "Method", "State", "Linear %", "kNN %", "Last kNN %", "Eff. rank", "Spread %", "Images/s"]
     rows: list[list[Child]] = []
     (linears, unlike), (nearests, unlike_too) = (side_by_side(story.records, kind) for kind in ("linear", "knn"))
     for place, record in enumerate(story.records):
-        last: dict[str, Any] = dict(record.readings[-1]) if record.readings else {}
-        monitored = [v for r in record.readings if (v := finite(r.get("knn_top1"))) is not None]
-        spread, healthy = finite(last.get("feature_std")), finite(last.get("healthy_std"))
+        last, monitored, spread = record.last, record.logged("knn_top1"), spread_of(record.last)
         linear, nearest, health = linears[place], nearests[place], record.health
         state = record.state if health is None or health.state == "healthy" else f"{health.state}; {record.state}"
         rows.append(
@@ -138,12 +125,12 @@ def compared(story: Story) -> Markup:
                 None if nearest is None else _with_interval(nearest),
                 f"{monitored[-1]:.1f}" if monitored else None,
                 number(finite(last.get("effective_rank")), 3),
-                f"{100 * spread / healthy:.0f}" if spread is not None and healthy else None,
+                None if spread is None else f"{spread:.0f}",
                 number(finite(last.get("images_per_second")), 3),
             ]
         )
     notes = [element("p", "Left out: ", line, ".", class_="note") for line in unlike + unlike_too]
-    return together(table(head, rows, numeric=6, class_="compared"), *notes)
+    return together(table([*head], rows, numeric=6, class_="compared"), *notes)
 
 
 def _published(record: Record, story: Story) -> Markup:
@@ -157,7 +144,7 @@ def _published(record: Record, story: Story) -> Markup:
         std = "" if expected.std is None else f" ± {expected.std:g}"
         ours, difference = "not measured", None
         if measured is not None:
-            ours = f"{percent(measured.value)} ({protocol_name(measured)})"
+            ours = f"{measured.value:.1f} % ({protocol_name(measured)})"
             partly = [split for split in (measured.split, fitted_split(measured)) if split and is_part(split)]
             comparable = not partly and protocol_name(measured) in _protocols_of(record)
             difference = f"{measured.value - expected.value:+.1f}" if comparable else None
@@ -175,47 +162,34 @@ def _protocols_of(record: Record) -> set[str]:
     return of_cells or {LINEAR + protocol for protocol in PROTOCOLS.names()}
 
 
-def _width(record: Record) -> int | None:
-    return None if record.recipe is None else record.recipe.projector.output_width
-
-
 def _differing_settings(story: Story) -> Markup | None:
-    known = [record for record in story.records if record.recipe is not None]
-    settings = [
-        flat(to_dict(replace(r.recipe, summary="", notes=(), expected=()))) for r in known if r.recipe is not None
-    ]
-    keys = sorted(
-        {key for one in settings for key in one if any(one[key] != other.get(key, ...) for other in settings)}
-    )
+    known = [(r.name, r.recipe) for r in story.records if r.recipe is not None]
+    settings = [flat(to_dict(replace(recipe, summary="", notes=(), expected=()))) for _, recipe in known]
+    keys = differing(settings)
     if not keys:
         return element("p", "The recipes of these runs have the same settings.", class_="note")
     rows: list[list[Child]] = [
         [element("code", key), *(_plain(one[key]) if key in one else None for one in settings)] for key in keys
     ]
-    return together(element("h3", "Settings that differ"), table(["Setting", *(r.name for r in known)], rows))
+    return together(element("h3", "Settings that differ"), table(["Setting", *(name for name, _ in known)], rows))
 
 
 def _recipe_of(record: Record) -> Markup:
     if record.recipe is None and not record.facts:
         raise Missing("recipe.json cannot be read")
-    facts = record.facts
-    rows: list[list[Child]] = [
-        [name, _plain(value)]
-        for name, value in (
-            ("Learning rate", _inner(facts, "learning_rate", "factors")),
-            ("Batch", _batch(facts)),
-            ("Device", facts.get("device")),
-            ("Precision", facts.get("precision")),
-            ("Images", in_words(facts.get("inventory")) or facts.get("images")),
-            ("Seed", facts.get("seed")),
-            ("Started", facts.get("started")),
-            ("Git commit", facts.get("git_commit")),
-            ("Versions", _versions(facts)),
-        )
-        if value is not None
-    ]
-    command = _command(facts)
-    changed = modifications(record)
+    shown = {
+        "Learning rate": record.told("learning_rate", "factors"),
+        "Batch": _batch(record),
+        "Device": record.told("device"),
+        "Precision": record.told("precision"),
+        "Images": in_words(record.told("inventory")) or record.told("images"),
+        "Seed": record.told("seed"),
+        "Started": record.told("started"),
+        "Git commit": record.told("git_commit"),
+        "Versions": _versions(record.told("versions")),
+    }
+    rows: list[list[Child]] = [[name, _plain(value)] for name, value in shown.items() if value is not None]
+    command, changed = _command(record.facts), modifications(record)
     return together(
         element("pre", element("code", command)) if command else missing_note("the command"),
         element("p", "Modified: ", changed, class_="note") if changed else None,
@@ -244,25 +218,16 @@ def _recipe_text(record: Record) -> Markup:
     return together(element("p", record.recipe.summary), notes, whole)
 
 
-def _versions(facts: dict[str, Any]) -> str | None:
-    versions = facts.get("versions")
+def _versions(versions: Any) -> str | None:
     return ", ".join(f"{name} {number}" for name, number in versions.items()) if isinstance(versions, dict) else None
 
 
-def _inner(facts: dict[str, Any], *keys: str) -> Any:
-    value: Any = facts
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _batch(facts: dict[str, Any]) -> str | None:
-    total, each = _inner(facts, "batch_size", "total"), _inner(facts, "batch_size", "per_process")
+def _batch(record: Record) -> str | None:
+    total, each, accumulation = (record.told("batch_size", key) for key in ("total", "per_process", "accumulation"))
     if total is None:
         return None
-    accumulation = _inner(facts, "batch_size", "accumulation")
     times = " \N{MULTIPLICATION SIGN} "
-    return f"{total} = {each}{times}{facts.get('processes')} process(es){times}{accumulation} accumulation"
+    return f"{total} = {each}{times}{record.told('processes')} process(es){times}{accumulation} accumulation"
 
 
 def _plain(value: Any) -> str:

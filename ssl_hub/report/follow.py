@@ -66,14 +66,13 @@ class Sight:
     @property
     def patience(self) -> float:
         """How long the run may be silent: a minute, or ten times what lay between its readings lately."""
-        between = [s for r in self.record.readings[-20:] if (s := finite(r.get("seconds"))) is not None]
-        return max(QUIET, 10 * max(between, default=0.0))
+        return max(QUIET, 10 * max(self.record.logged("seconds")[-20:], default=0.0))
 
     @property
     def seconds_left(self) -> float | None:
         """What the rest of training will take at the speed so far."""
         record, batch = self.record, self.record.fact("batch_size", "total")
-        speed = finite(record.readings[-1].get("images_per_second")) if record.readings else None
+        speed = finite(record.last.get("images_per_second"))
         if record.steps is None or not batch or not speed:
             return None
         return max(record.steps - record.step, 0) * batch / speed
@@ -81,10 +80,9 @@ class Sight:
     @property
     def health(self) -> tuple[str, str]:
         """A verdict in words, and its style."""
-        last = self.record.readings[-1] if self.record.readings else {}
-        if "loss" in last and finite(last["loss"]) is None:
-            return "the loss is not finite", "bold red"
         health = self.record.health
+        if finite(self.record.last.get("loss", 0)) is None:
+            return "the loss is not finite", "bold red"
         if health is None:
             return "no reading yet", "dim"
         return str(health), STYLES[health.state]

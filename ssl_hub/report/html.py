@@ -7,6 +7,7 @@ import html
 import io
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from PIL import Image
@@ -82,12 +83,13 @@ def table(head: list[Child], rows: list[list[Child]], *, numeric: int = 0, **att
             )
         )
 
-    body = together(*(element("tr", cells("td", row)) for row in rows))
-    return element(
-        "div",
-        element("table", element("thead", element("tr", cells("th", head))), element("tbody", body), **attributes),
-        class_="scroll",
-    )
+    return framed(element("tr", cells("th", head)), [element("tr", cells("td", row)) for row in rows], **attributes)
+
+
+def framed(head: Markup, rows: Iterable[Markup], **attributes: str) -> Markup:
+    """A table of rows that are made already."""
+    whole = element("table", element("thead", head), element("tbody", *rows), **attributes)
+    return element("div", whole, class_="scroll")
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -97,10 +99,6 @@ def number(value: float | None, digits: int = 4) -> str:
     if value == int(value) and abs(value) < 10**9:
         return f"{int(value):,}"
     return f"{value:.{digits}g}"
-
-
-def percent(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.1f} %"
 
 
 def duration(seconds: float) -> str:

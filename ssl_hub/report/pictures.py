@@ -17,9 +17,9 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import class_of, nearest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.report.html import ABSENT, Markup, Missing, data_block, data_url, element, picture, together
+from ssl_hub.report.html import ABSENT, Markup, Missing, data_block, data_url, element, framed, picture, together
 from ssl_hub.report.record import Record
-from ssl_hub.report.story import Evidence, Story
+from ssl_hub.report.story import Evidence, Story, pressed
 
 THUMBNAIL = 88  # pixels
 DOT = 32  # pixels of the images behind the map's dots
@@ -68,12 +68,11 @@ def _gallery(evidence: Evidence) -> Markup:
     lines = []
     for place, query in enumerate(chosen):
         name = class_of(queries, query)
-        found = [(r, s) for r, s in zip(rows[place], similarities[place], strict=True)]
-        if evidence.same_split:
-            found = [(r, s) for r, s in found if r != query]
+        found = zip(rows[place], similarities[place], strict=True)
+        others = [(r, s) for r, s in found if not (evidence.same_split and r == query)]
         shown = [
             _thumbnail(bank, int(r), f"{s:.2f}", None if name is None else class_of(bank, int(r)) == name)
-            for r, s in found[:NEIGHBOURS]
+            for r, s in others[:NEIGHBOURS]
         ]
         lines.append(element("div", _thumbnail(queries, int(query), "query", None), *shown, class_="neighbours"))
     of = f"{len(bank):,} of the {evidence.bank_size:,}" if len(bank) < evidence.bank_size else f"the {len(bank):,}"
@@ -119,7 +118,7 @@ def _map(evidence: Evidence) -> Markup:
     if source.classes is None:
         note += " The data has no labels, so the dots have one colour."
     buttons = [
-        element("button", name, type="button", data_map=name, aria_pressed="true" if i == 0 else "false")
+        element("button", name, type="button", data_map=name, aria_pressed=pressed(i == 0))
         for i, name in enumerate(maps)
     ]
     return together(
@@ -197,16 +196,10 @@ def _matrix(counts: np.ndarray, classes: Sequence[str], shown: np.ndarray) -> Ma
         ]
         share = f"{100 * counts[true, true] / totals[true]:.0f} %" if counts[true].sum() else ABSENT
         rows.append(element("tr", element("th", classes[true]), *cells, element("td", share, class_="number")))
-    head = element(
-        "tr", element("th"), *(element("th", element("span", classes[g])) for g in shown), element("th", "right")
-    )
-    grid = element(
-        "table",
-        element("thead", head),
-        element("tbody", *rows),
-        class_="confusion" + (" long" if max(len(classes[i]) for i in shown) > 3 else ""),
-    )
-    return element("div", grid, class_="scroll")
+    names = [element("th", element("span", classes[guess])) for guess in shown]
+    head = element("tr", element("th"), *names, element("th", "right"))
+    kind = "confusion long" if max(len(classes[i]) for i in shown) > 3 else "confusion"
+    return framed(head, rows, class_=kind)
 
 
 def _spread_over_classes(source: Source, count: int) -> np.ndarray:

@@ -53,7 +53,7 @@ class Record:
     @property
     def step(self) -> int:
         """The last step that the log knows of."""
-        return int(self.readings[-1]["step"]) if self.readings else 0
+        return int(self.last.get("step", 0))
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -77,12 +77,25 @@ class Record:
             return "no step logged yet"
         return f"finished, {self.step:,} steps" if self.trained else f"not finished: step {self.step:,}{of}"
 
-    def fact(self, *keys: str) -> float | None:
-        """A number among the facts, or None where there is none."""
+    def told(self, *keys: str) -> Any:
+        """What the facts say under these keys, one in the other; None where they say nothing."""
         value: Any = self.facts
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
-        return finite(value)
+        return value
+
+    def fact(self, *keys: str) -> float | None:
+        """The same where it is a number."""
+        return finite(self.told(*keys))
+
+    @property
+    def last(self) -> Reading:
+        """The last reading; empty where there is none."""
+        return self.readings[-1] if self.readings else {}
+
+    def logged(self, key: str) -> list[float]:
+        """Every finite value of a key of the log, in order."""
+        return [value for reading in self.readings if (value := finite(reading.get(key))) is not None]
 
     @property
     def train_split(self) -> str:
@@ -110,6 +123,12 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
+
+
+def spread_of(reading: Reading) -> float | None:
+    """Spread of the features, in percent of the healthy one."""
+    std, healthy = finite(reading.get("feature_std")), finite(reading.get("healthy_std"))
+    return 100 * std / healthy if std is not None and healthy else None
 
 
 def read_records(runs: Sequence[str | Path]) -> list[Record]:

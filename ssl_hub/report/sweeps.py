@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, table, together
+from ssl_hub.report.html import ABSENT, Child, Markup, Missing, element, framed, table, together
 from ssl_hub.report.record import read_record
 from ssl_hub.report.story import Story
 from ssl_hub.tables.grids import Grid
@@ -64,5 +64,4 @@ def _map(grid: Grid, title: str) -> Markup:
         ]
         rows.append(element("tr", *(element("th", value) for value in row), *cells))
     head = element("tr", *(element("th", name) for name in grid.head(title)))
-    whole = element("table", element("thead", head), element("tbody", *rows), class_="heat")
-    return element("div", whole, class_="scroll")
+    return framed(head, rows, class_="heat")

@@ -19,7 +19,7 @@ from ssl_hub.evaluate.measurement import listed
 from ssl_hub.hub.store import home
 from ssl_hub.report.follow import Follower, Sight
 from ssl_hub.report.html import ABSENT, duration
-from ssl_hub.report.record import Reading, Record, finite
+from ssl_hub.report.record import Record, finite
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVES = (
@@ -99,7 +99,7 @@ def panel(sight: Sight, *, width: int) -> RenderableType:
     )
     curves = Table.grid(padding=(0, 2))
     for key, title, form in CURVES:
-        values = [v for reading in record.readings if (v := finite(reading.get(key))) is not None]
+        values = record.logged(key)
         if key in OPTIONAL and not values:
             continue
         line = Text(sparkline(values, max(width - 50, 10)), "cyan")
@@ -114,27 +114,24 @@ def panel(sight: Sight, *, width: int) -> RenderableType:
 def progress_words(record: Record) -> str:
     """``step 400 of 1,200, epoch 20``, as far as it is known."""
     of = "" if record.steps is None else f" of {record.steps:,}"
-    epoch = record.readings[-1].get("epoch") if record.readings else None
+    epoch = record.last.get("epoch")
     return f"step {record.step:,}{of}" + ("" if epoch is None else f", epoch {epoch}")
 
 
 def plain_line(sight: Sight) -> str:
     """One line for a log file."""
     record = sight.record
-    last: Reading = record.readings[-1] if record.readings else {}
     words = [progress_words(record)]
-    words += [
-        f"{title} {form.format(value)}" for key, title, form in CURVES if (value := finite(last.get(key))) is not None
-    ]
+    for key, title, form in CURVES:
+        if (value := finite(record.last.get(key))) is not None:
+            words.append(f"{title} {form.format(value)}")
     if sight.seconds_left is not None and not record.trained:
         words.append(f"{duration(sight.seconds_left)} left")
     return "  ".join([*words, sight.health[0]])
 
 
 def result_lines(sight: Sight) -> list[str]:
-    if not sight.complete:
-        return []
-    return listed(sight.record.results)
+    return listed(sight.record.results) if sight.complete else []
 
 
 def _print_lines(follower: Follower, refresh_seconds: float, console: Console) -> None:

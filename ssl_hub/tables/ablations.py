@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from ssl_hub.config import Scalar
-from ssl_hub.tables.cells import Cell, Claim, Printed, Table
+from ssl_hub.tables.cells import Cell, Claim, Table, top1
 
 Overrides = Mapping[str, Scalar]
 Factor = Mapping[str, Overrides]  # the settings behind each label of a row or column
@@ -33,17 +33,15 @@ def crossed(*factors: Factor) -> Factor:
 def grid(recipe: str, rows: Factor, columns: Factor, numbers: Sequence[Sequence[Number]]) -> list[Cell]:
     """Cells row by row, as ``numbers`` are."""
     return [
-        Cell(
-            row=row,
-            column=column,
-            recipe=recipe,
-            protocol=AUTHORS,
-            overrides={**in_row, **in_column},
-            printed={"top1": Printed(*number)},
-        )
+        top1(row, column, recipe, AUTHORS, number, {**in_row, **in_column})
         for (row, in_row), row_numbers in zip(rows.items(), numbers, strict=True)
         for (column, in_column), number in zip(columns.items(), row_numbers, strict=True)
     ]
+
+
+def collapses(text: str, setting: str) -> Claim:
+    """The symmetric predictor of a setting, beside the regular one."""
+    return Claim(text, "collapses", f"{setting}, symmetric", f"{setting}, regular")
 
 
 def optimal_predictor() -> Table:
@@ -84,12 +82,7 @@ def no_weight_decay() -> Table:
             *grid(LINEAR, {"decay, EMA, no bias": {}}, REGULAR, (((74.51, 0.47),),)),
         ],
         claims=[
-            Claim(
-                text="weight decay helps",
-                kind="above",
-                cell="decay, EMA, no bias, regular",
-                than="no decay, EMA, no bias, regular",
-            )
+            Claim("weight decay helps", "above", "decay, EMA, no bias, regular", "no decay, EMA, no bias, regular"),
         ],
     )
 
@@ -97,30 +90,15 @@ def no_weight_decay() -> Table:
 def symmetrisation() -> Table:
     claims = []
     for predictor, bias in product(("linear", "two-layer"), BIAS):
-        cell = f"{predictor}, {{}}, {bias}, {{}}"
-        claims += [
-            Claim(
-                text=f"a symmetric {predictor} predictor without EMA collapses ({bias})",
-                kind="collapses",
-                cell=cell.format("no EMA", "symmetric"),
-                than=cell.format("no EMA", "regular"),
-            ),
-            Claim(
-                text=f"EMA helps the regular {predictor} predictor ({bias})",
-                kind="above",
-                cell=cell.format("EMA", "regular"),
-                than=cell.format("no EMA", "regular"),
-            ),
-        ]
+        ema, alone = (f"{predictor}, {label}, {bias}" for label in EMA)
         better, worse = ("symmetric", "regular") if predictor == "linear" else ("regular", "symmetric")
-        claims.append(
-            Claim(
-                text=f"with EMA the {better} {predictor} predictor does better than the {worse} one ({bias})",
-                kind="above",
-                cell=cell.format("EMA", better),
-                than=cell.format("EMA", worse),
-            )
-        )
+        helps = f"EMA helps the regular {predictor} predictor ({bias})"
+        said = f"with EMA the {better} {predictor} predictor does better than the {worse} one ({bias})"
+        claims += [
+            collapses(f"a symmetric {predictor} predictor without EMA collapses ({bias})", alone),
+            Claim(helps, "above", f"{ema}, regular", f"{alone}, regular"),
+            Claim(said, "above", f"{ema}, {better}", f"{ema}, {worse}"),
+        ]
     return Table(
         name="symmetrisation",
         title="STL-10, symmetrised predictors with and without EMA: top-1 (%)",
@@ -161,20 +139,11 @@ def predictor_decay() -> Table:
     }
     claims = []
     for bias in BIAS:
-        cell = f"{{}}, no EMA, {bias}, {{}}"
+        decayed, free = (f"{label}, no EMA, {bias}" for label in decay)
+        said = f"weight decay on the predictor alone saves it ({bias})"
         claims += [
-            Claim(
-                text=f"a symmetric predictor without EMA collapses without weight decay ({bias})",
-                kind="collapses",
-                cell=cell.format("no decay", "symmetric"),
-                than=cell.format("no decay", "regular"),
-            ),
-            Claim(
-                text=f"weight decay on the predictor alone saves it ({bias})",
-                kind="above",
-                cell=cell.format("predictor decay", "symmetric"),
-                than=cell.format("no decay", "symmetric"),
-            ),
+            collapses(f"a symmetric predictor without EMA collapses without weight decay ({bias})", free),
+            Claim(said, "above", f"{decayed}, symmetric", f"{free}, symmetric"),
         ]
     return Table(
         name="predictor-decay",
@@ -216,13 +185,8 @@ def rho_and_eps() -> Table:
             ),
         ),
         claims=[
-            Claim(
-                text=f"eps=0.1 does better than eps={eps} (rho={rho})",
-                kind="above",
-                cell=f"rho={rho}, eps=0.1",
-                than=f"rho={rho}, eps={eps}",
-            )
-            for rho, eps in product((0.3, 0.5), ("0", "0.01", "0.5"))
+            Claim(f"eps=0.1 does better than eps={eps} ({rho})", "above", f"{rho}, eps=0.1", f"{rho}, eps={eps}")
+            for rho, eps in product(("rho=0.3", "rho=0.5"), ("0", "0.01", "0.5"))
         ],
     )
 
@@ -243,20 +207,14 @@ def eigenvalue_shift() -> Table:
             ),
         ),
         claims=[
-            Claim(text="c > 0 hurts (freq=1)", kind="above", cell="freq=1, c=-0.05", than="freq=1, c=0.1"),
-            Claim(text="c > 0 hurts (freq=2)", kind="above", cell="freq=2, c=-0.05", than="freq=2, c=0.1"),
-            Claim(text="gradient steps between soften it", kind="above", cell="freq=2, c=0.1", than="freq=1, c=0.1"),
+            Claim("c > 0 hurts (freq=1)", "above", "freq=1, c=-0.05", "freq=1, c=0.1"),
+            Claim("c > 0 hurts (freq=2)", "above", "freq=2, c=-0.05", "freq=2, c=0.1"),
+            Claim("gradient steps between soften it", "above", "freq=2, c=0.1", "freq=1, c=0.1"),
         ],
         notes=("c is in units of the largest eigenvalue, as in the authors' code.",),
     )
 
 
 def tables() -> list[Table]:
-    return [
-        optimal_predictor(),
-        no_weight_decay(),
-        symmetrisation(),
-        predictor_decay(),
-        rho_and_eps(),
-        eigenvalue_shift(),
-    ]
+    made = (optimal_predictor, no_weight_decay, symmetrisation, predictor_decay, rho_and_eps, eigenvalue_shift)
+    return [table() for table in made]

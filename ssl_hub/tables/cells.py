@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from ssl_hub.config import Recipe, Scalar
@@ -20,7 +21,7 @@ class Printed(NamedTuple):
     std: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Cell:
     """One place of a table: a recipe with overrides, and the published number of each metric.
 
@@ -48,7 +49,7 @@ class Cell:
         return get_recipe(self.recipe, **self.overrides)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Claim:
     """What a table is printed to show, as a statement about the top-1 accuracy of two of its cells.
 
@@ -60,6 +61,18 @@ class Claim:
     kind: Literal["above", "matches", "collapses"]
     cell: str  # names of cells
     than: str
+
+
+def top1(
+    row: str,
+    column: str,
+    recipe: str,
+    protocol: str,
+    number: Sequence[float],
+    overrides: Mapping[str, Scalar] = MappingProxyType({}),
+) -> Cell:
+    """A cell of one published top-1 accuracy: its mean, and its std where there is one."""
+    return Cell(row, column, recipe, protocol, overrides, {"top1": Printed(*number)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from ssl_hub.evaluate.intervals import student, wilson
 from ssl_hub.model.results import interval_text
@@ -44,6 +44,10 @@ class Sample(NamedTuple):
             low, high = student(self.mean, self.std, self.runs)
             return max(low, 0.0), min(high, 100.0)
         return None if self.images is None else wilson(self.mean, self.images)
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return self._asdict() | {"interval": self.interval}
 
     @property
     def interval_text(self) -> str:

@@ -65,10 +65,7 @@ class Comparison:
         plain = {
             "groups": self.groups,
             "settings": self.settings,
-            "results": {
-                key: [v and v._asdict() | {"interval": v.interval} for v in values]
-                for key, values in self.results.items()
-            },
+            "results": {key: [sample and sample.plain() for sample in values] for key, values in self.results.items()},
             "tests": {key: [t and t._asdict() for t in tests] for key, tests in self.tests.items()},
             "not_counted": self.not_counted,
         }
@@ -95,7 +92,6 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
         else:
             grouped.append([run])
     settings = [_learnt(group[0]) for group in grouped]
-    differing = sorted({key for one in settings for key in one if any(one[key] != s.get(key, ...) for s in settings)})
     of_runs = {id(run): standing(run.results, train_split=run.recipe.data.train_split) for g in grouped for run in g}
     same = alike(measurement_of(r) for judged in of_runs.values() for r in judged.counted)
     superseded: list[tuple[Run, Result, str]] = []
@@ -103,7 +99,7 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
     titled = titles(measurement for of_group in found for measurement in of_group)
     return Comparison(
         groups={group[0].label: [run.label for run in group] for group in grouped},
-        settings={key: [s.get(key) for s in settings] for key in differing},
+        settings={key: [s.get(key) for s in settings] for key in differing(settings)},
         results={title: [_sample(of_group.get(m)) for of_group in found] for m, title in titled.items()},
         tests={title: [_paired(found[0].get(m), of_group.get(m)) for of_group in found] for m, title in titled.items()},
         not_counted=[
@@ -114,6 +110,11 @@ def compare(runs: Sequence[str | Path]) -> Comparison:
             )
         ],
     )
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values are not alike in all, or that are not in all."""
+    return sorted({key for one in settings for key in one if any(one[key] != s.get(key, ...) for s in settings)})
 
 
 def _settings(run: Run) -> dict[str, Any]:

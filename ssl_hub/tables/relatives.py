@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ssl_hub.config import Scalar
-from ssl_hub.tables.cells import Cell, Claim, Printed, Table
+from ssl_hub.tables.cells import Claim, Table, top1
 
+PROTOCOL = "linear-byol"
 RIDGES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 AFTER: dict[int, Mapping[str, Scalar]] = {
     100: {"train.epochs": 100, "optim.lr": 0.45},
@@ -35,6 +36,11 @@ BEST = {("NS squared", 100): 0.9, ("NS squared", 300): 0.6, ("Stiefel", 100): 0.
 
 
 def closed_form() -> Table:
+    rows = [
+        (f"{row}, {epochs} epochs", f"{method}-r50-300ep", settings, numbers[epochs])
+        for epochs, settings in AFTER.items()
+        for row, (method, numbers) in ROWS.items()
+    ]
     return Table(
         name="closed-form",
         title="ImageNet, ResNet-50, predictors in closed form by ridge: top-1 (%)",
@@ -42,37 +48,20 @@ def closed_form() -> Table:
         paper="Richemond et al. 2023 (arXiv 2302.04817)",
         repeats=3,
         cells=[
-            *(
-                Cell(
-                    row=f"{row}, {epochs} epochs",
-                    column=f"eps={ridge:g}",
-                    recipe=f"{method}-r50-300ep",
-                    protocol="linear-byol",
-                    overrides={"predictor.eps": ridge, **settings},
-                    printed={"top1": Printed(value)},
-                )
-                for epochs, settings in AFTER.items()
-                for row, (method, numbers) in ROWS.items()
-                for ridge, value in zip(RIDGES, numbers[epochs], strict=True)
-            ),
-            *(
-                Cell(
-                    row=f"trained linear, {epochs} epochs",
-                    column="no ridge",
-                    recipe="byol-linear-r50-300ep",
-                    protocol="linear-byol",
-                    overrides=settings,
-                    printed={"top1": Printed(TRAINED[epochs])},
-                )
-                for epochs, settings in AFTER.items()
-            ),
+            top1(row, f"eps={ridge:g}", recipe, PROTOCOL, (value,), {"predictor.eps": ridge, **settings})
+            for row, recipe, settings, numbers in rows
+            for ridge, value in zip(RIDGES, numbers, strict=True)
+        ]
+        + [
+            top1(f"trained linear, {n} epochs", "no ridge", "byol-linear-r50-300ep", PROTOCOL, (TRAINED[n],), settings)
+            for n, settings in AFTER.items()
         ],
         claims=[
             Claim(
-                text=f"{row} does better than a trained linear predictor ({epochs} epochs)",
-                kind="above",
-                cell=f"{row}, {epochs} epochs, eps={ridge:g}",
-                than=f"trained linear, {epochs} epochs, no ridge",
+                f"{row} does better than a trained linear predictor ({epochs} epochs)",
+                "above",
+                f"{row}, {epochs} epochs, eps={ridge:g}",
+                f"trained linear, {epochs} epochs, no ridge",
             )
             for (row, epochs), ridge in BEST.items()
         ],

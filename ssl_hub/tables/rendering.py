@@ -80,15 +80,13 @@ def as_json(report: Report) -> str:
                 "column": entry.cell.column,
                 "metric": entry.metric,
                 "paper": entry.printed._asdict(),
-                "measured": None
-                if entry.measured is None
-                else entry.measured._asdict() | {"interval": entry.measured.interval},
+                "measured": entry.measured and entry.measured.plain(),
                 "protocol": entry.protocol,
                 "runs": list(entry.runs),
             }
             for entry in report.entries
         ],
-        "untrained": None if report.untrained is None else report.untrained._asdict(),
+        "untrained": report.untrained and report.untrained.plain(),
         "claims": judged(report.judged),
         "claims_in_paper": judged(report.judged_in_paper),
         "not_counted": list(report.not_counted),
@@ -127,12 +125,7 @@ def png(report: Report) -> bytes:
     return out.getvalue()
 
 
-TEXTS: dict[str, Callable[[Report], str]] = {
-    "md": markdown,
-    "csv": comma_separated,
-    "json": as_json,
-    "latex": latex,
-}
+TEXTS: dict[str, Callable[[Report], str]] = {"md": markdown, "csv": comma_separated, "json": as_json, "latex": latex}
 
 
 def write(report: Report, kind: str, out: Path | None = None) -> None:

@@ -17,27 +17,6 @@ names below are loaded when they are used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from ssl_hub.theory.checks import check
-    from ssl_hub.theory.discrete import LinearTraining, euler
-    from ssl_hub.theory.figures import draw, figure_names
-    from ssl_hub.theory.integrate import simulate
-    from ssl_hub.theory.observations import CheckResult
-    from ssl_hub.theory.prediction import flow_units, law, predict
-
-__all__ = [
-    "CheckResult",
-    "LinearTraining",
-    "check",
-    "draw",
-    "euler",
-    "figure_names",
-    "flow_units",
-    "law",
-    "predict",
-    "simulate",
-]
-
 _HOME = {
     "CheckResult": "observations",
     "LinearTraining": "discrete",
@@ -50,9 +29,23 @@ _HOME = {
     "predict": "prediction",
     "simulate": "integrate",
 }
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+if TYPE_CHECKING:
+    from ssl_hub.theory.checks import check as check
+    from ssl_hub.theory.discrete import LinearTraining as LinearTraining
+    from ssl_hub.theory.discrete import euler as euler
+    from ssl_hub.theory.figures import draw as draw
+    from ssl_hub.theory.figures import figure_names as figure_names
+    from ssl_hub.theory.integrate import simulate as simulate
+    from ssl_hub.theory.observations import CheckResult as CheckResult
+    from ssl_hub.theory.prediction import flow_units as flow_units
+    from ssl_hub.theory.prediction import law as law
+    from ssl_hub.theory.prediction import predict as predict

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TextIO
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from ssl_hub.theory import fixed_points, theorems
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, integral_of_motion
 from ssl_hub.theory.discrete import euler
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
     NoPredictorFlow,
     PredictorCorrelationFlow,
     SimSiamFlow,
-    simulate,
+    symmetric_part,
 )
+from ssl_hub.theory.flow import Array
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.lowdim import LowDimFlow
 from ssl_hub.theory.observations import OBSERVATIONS, CheckResult, Verdict
 from ssl_hub.theory.scrambling import additive_scrambling, conserved_projection, multiplicative_scrambling
@@ -66,14 +67,19 @@ def _all_results(seed: int) -> Iterator[CheckResult]:
 
 
 class RandomSetting:
-    """Random matrices of moderate size: X and X' positive definite, W, Wp, Wa Gaussian; n1 = 4, n2 = 3."""
+    """Random matrices of moderate size: X and X' positive definite, W, Wp, Wa Gaussian; n1 = 4, n2 = 3.
+
+    `weights` and `pair` are states to start from. Flows have the parameters of the setting, but for those given.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.X, self.Xprime = self.covariance(4, 1.0), self.covariance(4, 0.4)
         self.Wp, self.W, self.Wa = self.matrix(3, 3), self.matrix(3, 4), self.matrix(3, 4)
         self.F = self.covariance(3, 1.0)
-        self.Wp_symmetric: Array = (self.Wp + self.Wp.T) / 2
+        self.Wp_symmetric = symmetric_part(self.Wp)
+        self.weights = {"Wp": self.Wp, "W": self.W, "Wa": self.Wa}
+        self.pair = {"Wp": self.Wp_symmetric, "F": self.F}
         self.alpha_p, self.eta, self.beta, self.sigma2, self.tau = 3.0, 0.05, 0.4, 0.3, 0.8
 
     def matrix(self, rows: int, columns: int) -> Array:
@@ -85,20 +91,17 @@ class RandomSetting:
         G = self.rng.standard_normal((size, 2 * size))
         return scale * G @ G.T / (2 * size)
 
-    def byol(self, **changes: object) -> ByolFlow:
-        """The BYOL flow of the setting, with changed parameters."""
+    def byol(self, **changes: Any) -> ByolFlow:
         flow = ByolFlow(X=self.X, Xprime=self.Xprime, alpha_p=self.alpha_p, beta=self.beta, eta=self.eta)
-        return replace(flow, **changes)  # type: ignore[arg-type]
+        return replace(flow, **changes)
 
-    def simsiam(self, **changes: object) -> SimSiamFlow:
-        """The SimSiam flow of the setting, with changed parameters."""
+    def simsiam(self, **changes: Any) -> SimSiamFlow:
         flow = SimSiamFlow(X=self.X, Xprime=self.Xprime, alpha_p=self.alpha_p, eta=self.eta)
-        return replace(flow, **changes)  # type: ignore[arg-type]
+        return replace(flow, **changes)
 
-    def predictor_correlation(self, **changes: object) -> PredictorCorrelationFlow:
-        """The symmetrised (Wp, F) flow of the setting, with changed parameters."""
+    def predictor_correlation(self, **changes: Any) -> PredictorCorrelationFlow:
         flow = PredictorCorrelationFlow(sigma2=self.sigma2, alpha_p=self.alpha_p, eta=self.eta, tau=self.tau)
-        return replace(flow, **changes)  # type: ignore[arg-type]
+        return replace(flow, **changes)
 
 
 def _result(name: str, statement: str, defect: Defect, where: str = "", *, dropped: str = "") -> CheckResult:
@@ -113,27 +116,23 @@ def _lemma_1(at: RandomSetting) -> Iterator[CheckResult]:
 
 
 def _theorem_1(at: RandomSetting) -> Iterator[CheckResult]:
-    init = {"Wp": at.Wp, "W": at.W, "Wa": at.Wa}
-
     def along(flow: ByolFlow) -> Defect:
-        return theorems.theorem1(simulate(flow, init, TIMES))
+        return theorems.theorem1(simulate(flow, at.weights, TIMES))
 
     yield _result("Theorem 1", "W W^T - Wp^T Wp/alpha_p decays as e^{-2 eta t}", along(at.byol()))
     exception = along(at.byol(eta_p=0.1, eta_s=0.0))
     yield _result("Theorem 1", "the same with eta_p != eta_s", exception, dropped="one eta for both networks")
-    discrete = theorems.theorem1(euler(at.byol(), init, 0.03, range(0, 200, 10)))
+    discrete = theorems.theorem1(euler(at.byol(), at.weights, 0.03, range(0, 200, 10)))
     where = "learning rate 0.03; first order in the learning rate"
     yield _result("Theorem 1", "the same in discrete time", discrete, where, dropped="continuous time")
-    pair = {"Wp": at.Wp_symmetric, "F": at.F}
-    symmetrised = theorems.theorem1(simulate(at.predictor_correlation(), pair, TIMES))
+    symmetrised = theorems.theorem1(simulate(at.predictor_correlation(), at.pair, TIMES))
     yield _result("Theorem 1", "the same under Assumption 3", symmetrised, dropped="F and Wp that commute")
     rate = theorems.theorem1_symmetrised_rate(at.predictor_correlation(), at.Wp_symmetric, at.F)
     yield _result("Theorem 1", "then D' + 2 eta D = -(k/2)[Wp,[Wp,F]]", rate)
     balanced = BalancedPredictorFlow(sigma2=at.sigma2, eta=at.eta, tau=at.tau)
     skew = theorems.skew_part_decay(simulate(balanced, {"Wp": at.Wp}, TIMES))
-    yield _result(
-        "Skew part", "|B(t)| <= e^{-eta t}|B(0)| on F = Wp^T Wp", skew, "a theorem where the paper has a remark"
-    )
+    where = "a theorem where the paper has a remark"
+    yield _result("Skew part", "|B(t)| <= e^{-eta t}|B(0)| on F = Wp^T Wp", skew, where)
 
 
 def _theorem_2(at: RandomSetting) -> Iterator[CheckResult]:
@@ -147,8 +146,7 @@ def _theorem_2(at: RandomSetting) -> Iterator[CheckResult]:
     yield _result("No predictor", "W(t) = W(0) exp(-(X'+eta I)t)", theorems.no_predictor(damped))
     kept = np.linalg.qr(at.matrix(4, 2))[0]
     singular = simulate(NoPredictorFlow(Xprime=kept @ kept.T), init, [0.0, 100.0])
-    left = float(np.linalg.norm(singular["W"][-1]))
-    defect = Defect("", left, 1e-3)
+    defect = Defect(float(np.linalg.norm(singular["W"][-1])), 1e-3)
     where = "at eta = 0 and singular X', W(0) Pc stays"
     yield _result("No predictor", "W(t) always goes to 0", defect, where, dropped="eta > 0 or a regular X'")
 
@@ -156,20 +154,18 @@ def _theorem_2(at: RandomSetting) -> Iterator[CheckResult]:
 def _theorem_3(at: RandomSetting) -> Iterator[CheckResult]:
     flow = at.predictor_correlation()
     yield _result("Theorem 3", "[F,Wp]' = -[F,Wp]K - K[F,Wp]", theorems.theorem3(flow, at.Wp_symmetric, at.F))
-    init = {"Wp": at.Wp_symmetric, "F": at.F}
-    path = simulate(flow, init, np.linspace(0, 5, 401), rtol=1e-10, atol=1e-14)
+    path = simulate(flow, at.pair, np.linspace(0, 5, 401), rtol=1e-10, atol=1e-14)
     yield _result("Theorem 3", "|[F,Wp]| <= exp(-2 int least K)", theorems.theorem3_decay(path))
     sharp = theorems.theorem3_decay(path, sharp=True)
     yield _result("Theorem 3", "sharper: sum of the two least K", sharp, "[F,Wp] is skew")
-    shrinking = simulate(at.predictor_correlation(sigma2=-1.0, tau=0.0, eta=0.2), init, np.linspace(0, 5, 201))
+    shrinking = simulate(at.predictor_correlation(sigma2=-1.0, tau=0.0, eta=0.2), at.pair, np.linspace(0, 5, 201))
     history = theorems.alignment_history(shrinking)
     change = float(np.ptp(history.normalised))
     fall = float(history.norm[-1] / history.norm[0])
-    defect = Defect("", -change, -0.01)
+    defect = Defect(-change, -0.01)
     where = f"pure decay: |[F,Wp]| falls to {fall:.2g} of its start, the normalised commutator moves by {change:.1g}"
-    yield _result(
-        "Theorem 3", "a vanishing commutator means alignment", defect, where, dropped="F that does not vanish"
-    )
+    dropped = "F that does not vanish"
+    yield _result("Theorem 3", "a vanishing commutator means alignment", defect, where, dropped=dropped)
 
 
 def _reductions(at: RandomSetting) -> Iterator[CheckResult]:
@@ -177,22 +173,21 @@ def _reductions(at: RandomSetting) -> Iterator[CheckResult]:
     init, times = {"p": 0.4, "s": 0.7, "tau": 0.0}, np.array([0.0, 1.0, 5.0, 20.0])
     path = simulate(flow, init, times)
     c = integral_of_motion(path["p"], path["s"], alpha_p=flow.alpha_p)
-    defect = Defect("", float(np.abs(c - c[0] * np.exp(-2 * flow.eta * times)).max()), theorems.SOLVER)
-    yield _result(
-        "Integral", "s - p^2/alpha_p = c e^{-2 eta t}", defect, "c = s(0) - p(0)^2/alpha_p (sign of the supplement)"
-    )
-    closed = fixed_points.tau_closed_form(flow, {**init, "tau": 0.3}, times[1:])
-    tau = simulate(flow, {**init, "tau": 0.3}, times[1:])["tau"]
-    defect = Defect("", float(np.abs(closed - tau).max()), theorems.SOLVER)
+    where = "c = s(0) - p(0)^2/alpha_p (sign of the supplement)"
+    yield _result("Integral", "s - p^2/alpha_p = c e^{-2 eta t}", _gap(c, c[0] * np.exp(-2 * flow.eta * times)), where)
+    started = {**init, "tau": 0.3}
+    closed = fixed_points.tau_closed_form(flow, started, times[1:])
+    defect = _gap(closed, simulate(flow, started, times[1:])["tau"])
     yield _result("Closed tau", "tau from sqrt(s), for any c and tau(0)", defect)
     low = LowDimFlow(lambda_s=1 + flow.sigma2, lambda_d=1.0, alpha_p=flow.alpha_p, beta=flow.beta, eta=flow.eta)
     triple = simulate(low, {"wp": 0.4, "w": np.sqrt(0.7), "wa": 0.0}, times)
-    gap = max(
-        float(np.abs(triple["wp"] - path["p"]).max()),
-        float(np.abs(triple["w"] ** 2 - path["s"]).max()),
-        float(np.abs(triple["wa"] / triple["w"] - path["tau"]).max()),
-    )
-    yield _result("Low-dim", "(wp, w, wa) is (p, s, tau)", Defect("", gap, theorems.SOLVER))
+    as_mode = np.stack([triple["wp"], triple["w"] ** 2, triple["wa"] / triple["w"]])
+    defect = _gap(as_mode, np.stack([path["p"], path["s"], path["tau"]]))
+    yield _result("Low-dim", "(wp, w, wa) is (p, s, tau)", defect)
+
+
+def _gap(one: Array, other: Array) -> Defect:
+    return Defect(float(np.abs(one - other).max()), theorems.SOLVER)
 
 
 def _beyond_isotropy(at: RandomSetting) -> Iterator[CheckResult]:
@@ -201,10 +196,10 @@ def _beyond_isotropy(at: RandomSetting) -> Iterator[CheckResult]:
     multiplicative = multiplicative_scrambling(data, U)
     gap = float(np.abs(multiplicative.product - conserved_projection(U)).max())
     where = "with Sigma^s = Pc Sx Pc + tr(U^T Sx U) U U^T, for every Sx"
-    yield _result("Scrambling", "multiplicative: Sigma^d (Sigma^s)^-1 = Pc", Defect("", gap, 1e-9), where)
+    yield _result("Scrambling", "multiplicative: Sigma^d (Sigma^s)^-1 = Pc", Defect(gap, 1e-9), where)
     printed = float(np.linalg.eigvals(multiplicative.Sigma_d @ np.linalg.inv(data)).real.max())
     where = "largest eigenvalue of Pc Sx Pc Sx^-1; no pair of views can have one above 1"
-    yield _result("Scrambling", "the printed Sigma^s = Sigma^x", Defect("", printed, 1 + 1e-9), where)
+    yield _result("Scrambling", "the printed Sigma^s = Sigma^x", Defect(printed, 1 + 1e-9), where)
     additive = additive_scrambling(data, at.Xprime)
     S = np.eye(2) + at.matrix(2, 2) / 2
     for name, change in (("eigenmodes are fixed points", None), ("so are S Wp S^-1, S W", S)):

@@ -20,49 +20,50 @@ from typing import ClassVar
 
 import numpy as np
 
-from ssl_hub.theory.dynamics import Array, Decay, Flow, positive
+from ssl_hub.theory.dynamics import Decay, positive
+from ssl_hub.theory.flow import Array, Flow
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoupledFlow(Decay):
-    """(p, s) at fixed tau: SimSiam for tau = 1, or BYOL over times short against 1 / beta."""
-
+class _Mode(Decay):
     sigma2: float = 0.0
     alpha_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("alpha_p", self.alpha_p)
+
+    def learn(self, p: Array, s: Array, tau: Array | float) -> tuple[Array, Array, Array]:
+        """p', s', and w'/w = s'/(2 s), regular also at s = 0."""
+        growth = Delta(p, sigma2=self.sigma2, eta=self.online_decay, tau=tau)
+        dp = self.alpha_p * s * (tau - (1.0 + self.sigma2) * p) - self.predictor_decay * p
+        return dp, 2 * s * growth, growth
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoupledFlow(_Mode):
+    """(p, s) at fixed tau: SimSiam for tau = 1, or BYOL over times short against 1 / beta."""
+
     tau: float = 1.0
 
     state_names: ClassVar[tuple[str, ...]] = ("p", "s")
 
-    def __post_init__(self) -> None:
-        positive("alpha_p", self.alpha_p)
-
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(p', s')."""
         p, s = state
-        pull = self.tau - (1.0 + self.sigma2) * p
-        return self.alpha_p * s * pull - self.predictor_decay * p, 2 * s * (p * pull - self.online_decay)
+        return self.learn(p, s, self.tau)[:2]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoupledEmaFlow(Decay):
+class DecoupledEmaFlow(_Mode):
     """(p, s, tau): BYOL. tau(0) = 0 is the paper's curriculum; a target copied at the start has tau(0) = 1."""
 
-    sigma2: float = 0.0
-    alpha_p: float = 1.0
     beta: float
 
     state_names: ClassVar[tuple[str, ...]] = ("p", "s", "tau")
 
-    def __post_init__(self) -> None:
-        positive("alpha_p", self.alpha_p)
-
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(p', s', tau')."""
         p, s, tau = state
-        pull = tau - (1.0 + self.sigma2) * p
-        log_growth = p * pull - self.online_decay  # s'/(2 s) = w'/w, regular also at s = 0
-        dp = self.alpha_p * s * pull - self.predictor_decay * p
-        return dp, 2 * s * log_growth, self.beta * (1 - tau) - tau * log_growth
+        dp, ds, growth = self.learn(p, s, tau)
+        return dp, ds, self.beta * (1 - tau) - tau * growth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,6 @@ class ParabolaFlow(Flow):
     state_names: ClassVar[tuple[str, ...]] = ("p",)
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(p',)."""
         (p,) = state
         return (p * Delta(p, sigma2=self.sigma2, eta=self.eta, tau=self.tau),)
 
@@ -95,9 +95,8 @@ class ParabolaEmaFlow(Flow):
     state_names: ClassVar[tuple[str, ...]] = ("p", "tau")
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(p', tau')."""
         p, tau = state
-        growth = p * (tau - (1.0 + self.sigma2) * p) - self.eta
+        growth = Delta(p, sigma2=self.sigma2, eta=self.eta, tau=tau)
         return p * growth, self.beta * (1 - tau) - tau * growth
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ssl_hub.theory.dynamics import Array, PredictorCorrelationFlow, SimSiamFlow, commutator, transpose
+from ssl_hub.theory.dynamics import PredictorCorrelationFlow, SimSiamFlow, commutator, transpose
+from ssl_hub.theory.flow import Array
 
 
 def norm(matrix: Array) -> Array:

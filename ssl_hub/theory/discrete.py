@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory.dynamics import Array, Flow, Trajectory, symmetric_part, transpose
-from ssl_hub.theory.flow import Layout
+from ssl_hub.theory.dynamics import symmetric_part, transpose
+from ssl_hub.theory.flow import Array, Flow, Layout, Trajectory
 
 PredictorRule = Literal["regular", "symmetric", "direct"]
 Loss = Literal["cosine", "squared"]

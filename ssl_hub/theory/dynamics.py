@@ -12,9 +12,6 @@
 Rates: `alpha_p` predictor over online learning rate, `beta` target rate, `eta` weight decay. `eta_p` and `eta_s`
 replace `eta` for the predictor and the online network alone. Time is gradient-flow time: an SGD step of size alpha
 advances it by alpha. Every method takes stacks of matrices, `(..., rows, columns)`.
-
-Source: Tian, Chen, Ganguli, "Understanding Self-Supervised Learning Dynamics without Contrastive Pairs" (ICML 2021).
-Where its formulas slip, the code has the corrected form and the docstring says "erratum".
 """
 
 from __future__ import annotations
@@ -26,23 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory.flow import Array, Flow, Trajectory
-from ssl_hub.theory.integrate import simulate
-
-__all__ = [
-    "Array",
-    "BalancedPredictorFlow",
-    "ByolFlow",
-    "Decay",
-    "Flow",
-    "NoPredictorByolFlow",
-    "NoPredictorFlow",
-    "PredictorCorrelationFlow",
-    "SimSiamFlow",
-    "Trajectory",
-    "simulate",
-    "transpose",
-]
+from ssl_hub.theory.flow import Array, Flow
 
 
 def transpose(matrix: Array) -> Array:
@@ -145,7 +126,6 @@ class ByolFlow(_Lemma1):
     state_names: ClassVar[tuple[str, ...]] = ("Wp", "W", "Wa")
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(Wp', W', Wa')."""
         Wp, W, Wa = state
         dWp, dW = self._gradients(Wp, W, Wa)
         return dWp, dW, self.beta * (W - Wa)
@@ -163,7 +143,6 @@ class SimSiamFlow(_Lemma1):
     state_names: ClassVar[tuple[str, ...]] = ("Wp", "W")
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(Wp', W')."""
         Wp, W = state
         dWp, dW = self._gradients(Wp, W, W)
         if not self.stop_gradient:
@@ -187,7 +166,6 @@ class NoPredictorFlow(Flow):
     state_ndim: ClassVar[int] = 2
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(W',)."""
         (W,) = state
         xprime = square(self.Xprime, "Xprime")
         factor = 1.0 if self.stop_gradient else 2.0
@@ -207,7 +185,6 @@ class NoPredictorByolFlow(Flow):
     state_ndim: ClassVar[int] = 2
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(W', Wa')."""
         W, Wa = state
         gradient = -W @ square(self.Sigma_s, "Sigma_s") + Wa @ square(self.Sigma_d, "Sigma_d")
         return gradient - self.eta * W, self.beta * (W - Wa)
@@ -234,7 +211,6 @@ class PredictorCorrelationFlow(Decay):
         positive("alpha_p", self.alpha_p)
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(Wp', F')."""
         Wp, F = state
         k = 1.0 + self.sigma2
         product = anticommutator(Wp, F) / 2 if self.symmetrise else Wp @ F
@@ -260,7 +236,6 @@ class BalancedPredictorFlow(Flow):
     state_ndim: ClassVar[int] = 2
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(Wp',)."""
         (Wp,) = state
         F = transpose(Wp) @ Wp / self.alpha_p
         return (self.alpha_p * (-(1.0 + self.sigma2) * Wp @ F + self.tau * F) - self.eta * Wp,)
@@ -269,12 +244,6 @@ class BalancedPredictorFlow(Flow):
 def as_isotropic(n1: int, sigma2: float) -> dict[str, Any]:
     """X = I and X' = sigma^2 I of Assumption 2, as keyword arguments of the flows."""
     return {"X": np.eye(n1), "Xprime": sigma2 * np.eye(n1)}
-
-
-def from_correlations(Sigma_s: ArrayLike, Sigma_d: ArrayLike) -> dict[str, Any]:
-    """X = Sigma^d and X' = Sigma^s - Sigma^d, as keyword arguments of the flows."""
-    same, different = square(Sigma_s, "Sigma_s"), square(Sigma_d, "Sigma_d")
-    return {"X": different, "Xprime": same - different}
 
 
 def square(matrix: ArrayLike, name: str) -> Array:

@@ -6,30 +6,29 @@ of ours where it states none (named in the docstring), and returns a dict of arr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ssl_hub.theory import fixed_points, lowdim
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, ParabolaFlow
-from ssl_hub.theory.derived import norm, normalised_commutator, proportionality
+from ssl_hub.theory.derived import norm, proportionality
 from ssl_hub.theory.discrete import euler
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
-    Flow,
     PredictorCorrelationFlow,
     as_isotropic,
-    commutator,
-    simulate,
     skew_part,
     symmetric_part,
 )
-from ssl_hub.theory.observations import random_pair
+from ssl_hub.theory.flow import Array, Flow
+from ssl_hub.theory.integrate import simulate
+from ssl_hub.theory.observations import relative_commutator
 
 Data = dict[str, Any]
+Curves = dict[str, Array]
 
 
 def statespace(
@@ -48,11 +47,9 @@ def statespace(
     `points` are isolated fixed points (p, s, stability); without decay `branches` are lines of them instead.
     """
     low, high = p_range
-    edge = np.linspace(low, high, 2 * lines_per_side)
-    side = np.linspace(0.1, s_max, lines_per_side)
-    bottom = np.linspace(low, high, 2 * lines_per_side)
-    start_p = np.concatenate([edge, np.full_like(side, low), np.full_like(side, high), bottom])
-    start_s = np.concatenate([np.full_like(edge, s_max), side, side, np.full_like(bottom, 0.03 * s_max)])
+    edge, side = np.linspace(low, high, 2 * lines_per_side), np.linspace(0.1, s_max, lines_per_side)
+    start_p = np.concatenate([edge, np.full_like(side, low), np.full_like(side, high), edge])
+    start_s = np.concatenate([np.full_like(edge, s_max), side, side, np.full_like(edge, 0.03 * s_max)])
     goal = tau / (1 + sigma2)
     panels = []
     for eta in etas:
@@ -61,8 +58,7 @@ def statespace(
         path = simulate(flow, {"p": start_p, "s": start_s}, t, rtol=1e-8, atol=1e-11)
         points, branches = [], []
         if eta > 0:
-            found = fixed_points.decoupled_fixed_points(flow)
-            points = [(point.state["p"], point.state["s"], point.stability) for point in found]
+            points = [(*at.state.values(), at.stability) for at in fixed_points.decoupled_fixed_points(flow)]
         else:
             branches = [
                 ([low, 0.0], [0.0, 0.0], "stable"),
@@ -123,7 +119,7 @@ def ablation(
     """
     count = np.unique(np.concatenate([[0], np.geomspace(1, steps, samples).astype(int)]))
 
-    def run(eta: float, beta: float) -> dict[str, Array]:
+    def run(eta: float, beta: float) -> Curves:
         flow = DecoupledEmaFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, beta=beta)
         path = euler(flow, {"p": p0, "s": p0**2 / alpha_p, "tau": tau0}, alpha, count.tolist())
         K = K_eigenvalue(path["p"], path["s"], sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=path["tau"])
@@ -153,18 +149,16 @@ def ema_assumption(
     beta = (1 - gamma) / alpha. alpha, n and the Gaussian start N(0, 1/n) are ours: with alpha = 0.01 every curve stays
     above 0.99. `panels[eta][gamma]` is {mean, std} over the runs, arrays over `step`.
     """
-    rng = np.random.default_rng(seed)
-    Wp, W = (rng.standard_normal((runs, n, n)) / np.sqrt(n) for _ in range(2))
+    Wp, W = np.random.default_rng(seed).standard_normal((2, runs, n, n)) / np.sqrt(n)
     count = np.unique(np.geomspace(1, steps, samples).astype(int))
-    panels: dict[float, dict[float, dict[str, Array]]] = {}
-    for eta in etas:
-        panels[eta] = {}
-        for gamma in gammas:
-            flow = ByolFlow(**as_isotropic(n, sigma2), eta=eta, beta=(1 - gamma) / alpha)
-            path = euler(flow, {"Wp": Wp, "W": W, "Wa": np.zeros_like(W)}, alpha, count.tolist())
-            correlation = proportionality(path["W"], path["Wa"])[1]
-            panels[eta][gamma] = {"mean": correlation.mean(axis=1), "std": correlation.std(axis=1)}
-    return {"step": count, "panels": panels}
+
+    def run(eta: float, gamma: float) -> Curves:
+        flow = ByolFlow(**as_isotropic(n, sigma2), eta=eta, beta=(1 - gamma) / alpha)
+        path = euler(flow, {"Wp": Wp, "W": W, "Wa": np.zeros_like(W)}, alpha, count.tolist())
+        correlation = proportionality(path["W"], path["Wa"])[1]
+        return {"mean": correlation.mean(axis=1), "std": correlation.std(axis=1)}
+
+    return {"step": count, "panels": _crossed(run, etas, gammas)}
 
 
 def symmetric_and_skew(
@@ -186,14 +180,13 @@ def symmetric_and_skew(
     """
     Wp = np.random.default_rng(seed).standard_normal((d, d)) * scale / np.sqrt(d)
     t = np.concatenate([[0.0], np.geomspace(0.1, t_end, samples)])
-    rows: dict[float, dict[float, dict[str, Array]]] = {}
-    for eta in etas:
-        rows[eta] = {}
-        for tau in taus:
-            flow = BalancedPredictorFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
-            path = simulate(flow, {"Wp": Wp[None]}, t, rtol=1e-8, atol=1e-11)["Wp"][:, 0]
-            rows[eta][tau] = {"A": norm(symmetric_part(path)), "B": norm(skew_part(path))}
-    return {"t": t, "rows": rows}
+
+    def run(eta: float, tau: float) -> Curves:
+        flow = BalancedPredictorFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
+        path = simulate(flow, {"Wp": Wp}, t, rtol=1e-8, atol=1e-11)["Wp"]
+        return {"A": norm(symmetric_part(path)), "B": norm(skew_part(path))}
+
+    return {"t": t, "rows": _crossed(run, etas, taus)}
 
 
 def commutator_norm(
@@ -212,18 +205,14 @@ def commutator_norm(
     Everything but the flow is ours; F starts independent of Wp, as F = Wp^2 would commute with it from the start.
     `columns[eta][tau]` is {raw, normalised}, each relative to its start, over `t`.
     """
-    Wp, F = random_pair(d, seed)
     t = np.linspace(0.0, t_end, samples)
-    columns: dict[float, dict[float, dict[str, Array]]] = {}
-    for eta in etas:
-        columns[eta] = {}
-        for tau in taus:
-            flow = PredictorCorrelationFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
-            path = simulate(flow, {"Wp": Wp[None], "F": F[None]}, t, rtol=1e-8, atol=1e-13)
-            raw = norm(commutator(path["F"], path["Wp"]))[:, 0]
-            normalised = normalised_commutator(path["Wp"], path["F"])[:, 0]
-            columns[eta][tau] = {"raw": raw / raw[0], "normalised": normalised / normalised[0]}
-    return {"t": t, "columns": columns}
+
+    def run(eta: float, tau: float) -> Curves:
+        flow = PredictorCorrelationFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
+        raw, normalised = relative_commutator(flow, t, d=d, seed=seed)
+        return {"raw": raw, "normalised": normalised}
+
+    return {"t": t, "columns": _crossed(run, etas, taus)}
 
 
 def low_dimension(
@@ -240,16 +229,16 @@ def low_dimension(
     Each panel is {x, y, u, v} on a grid, `curves` (x, y, label) and `points` (x, y, stability).
     """
     ratio = lambda_d / lambda_s
-    pair = {"lambda_s": lambda_s, "lambda_d": lambda_d}
-    left = lowdim.LowDimFixedTargetFlow(**pair, alpha_p=alpha_p, wa=wa)
-    middle = lowdim.LowDimTiedFlow(**pair, alpha_p=alpha_p, beta=beta)
-    right = lowdim.LowDimNoPredictorFlow(**pair, beta=beta)
+    common = {"lambda_s": lambda_s, "lambda_d": lambda_d, "alpha_p": alpha_p}
+    left = lowdim.LowDimFixedTargetFlow(**common, wa=wa)
+    middle = lowdim.LowDimTiedFlow(**common, beta=beta)
+    right = lowdim.LowDimNoPredictorFlow(**common, beta=beta)
     branch = np.linspace(0.02, 1.5, 200)
     w = np.linspace(-1.0, 1.0, 101)
     end = ratio / np.sqrt(alpha_p)
     return {
         "left": {
-            **_arrows(left, ("w", "wp"), (-1.5, 1.5), (-1.5, 1.5), arrows),
+            **_arrows(left, ("w", "wp"), (-1.5, 1.5), arrows),
             "curves": [
                 (branch, wa * ratio / branch, r"$w_p w = w_a\lambda_d/\lambda_s$"),
                 (-branch, -wa * ratio / branch, ""),
@@ -257,7 +246,7 @@ def low_dimension(
             "points": [(0.0, 0.0, _stability(left, wp=0.0, w=0.0))],
         },
         "middle": {
-            **_arrows(middle, ("w", "wa"), (-0.5, 1.0), (-0.5, 1.0), arrows),
+            **_arrows(middle, ("w", "wa"), (-0.5, 1.0), arrows),
             "curves": [
                 (w, w, r"$\dot w_a = 0$"),
                 (w, np.sqrt(alpha_p) * w**2 / ratio, r"$\dot w = 0$"),
@@ -266,22 +255,21 @@ def low_dimension(
             "points": [(0.0, 0.0, "half-stable"), (end, end, _stability(middle, w=end, wa=end))],
         },
         "right": {
-            **_arrows(right, ("w", "wa"), (-0.5, 1.0), (-0.5, 1.0), arrows),
+            **_arrows(right, ("w", "wa"), (-0.5, 1.0), arrows),
             "curves": [(w, w, r"$\dot w_a = 0$"), (w, w / ratio, r"$\dot w = 0$")],
             "points": [(0.0, 0.0, _stability(right, w=0.0, wa=0.0))],
         },
     }
 
 
-def nothing() -> Data:
-    """The schematic has no numbers."""
-    return {}
+def _crossed(
+    run: Callable[[float, float], Curves], outer: Sequence[float], inner: Sequence[float]
+) -> dict[float, dict[float, Curves]]:
+    return {first: {second: run(first, second) for second in inner} for first in outer}
 
 
-def _arrows(
-    flow: Flow, axes: tuple[str, str], x_range: tuple[float, float], y_range: tuple[float, float], count: int
-) -> Data:
-    x, y = np.meshgrid(np.linspace(*x_range, count), np.linspace(*y_range, count))
+def _arrows(flow: Flow, axes: tuple[str, str], limits: tuple[float, float], count: int) -> Data:
+    x, y = np.meshgrid(*[np.linspace(*limits, count)] * 2)
     state = dict(zip(axes, (x, y), strict=True))
     velocity = dict(zip(flow.state_names, flow.velocity(*(state[name] for name in flow.state_names)), strict=True))
     u, v = (np.broadcast_to(velocity[name], x.shape) for name in axes)

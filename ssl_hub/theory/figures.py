@@ -45,11 +45,10 @@ STYLE = {
 class FigureSpec:
     """A figure: the function of its numbers and the function that draws them on a matplotlib figure."""
 
-    title: str
     data: Callable[..., Data]
-    paint: Callable[[Any, Data, dict[str, Any]], None]
-    height: float
-    shown: tuple[str, ...]
+    paint: Callable[..., None]
+    height: float  # inches
+    shown: str  # the parameters that stand under it
 
 
 def figure_names() -> list[str]:
@@ -77,22 +76,24 @@ def draw(name: str, out: str | Path, **overrides: Any) -> Path:
     Raises:
         UsageError: an unknown figure or parameter, a format that is not drawn, or matplotlib missing.
     """
-    spec, path = _spec(name), Path(out)
-    known = parameters(name)
+    spec, known = _spec(name), parameters(name)
     for key in overrides:
         if key not in known:
             raise UsageError(
                 f"figure {name!r} has no parameter {key!r}{_suggest(key, known)}; it has {', '.join(known)}"
             )
     used = {**known, **overrides}
-    paint = spec.paint
-    return render(lambda figure: paint(figure, spec.data(**used), used), path, footer(spec, used), height=spec.height)
+
+    def paint(figure: Any) -> None:  # so that nothing is computed for a file that cannot be written
+        spec.paint(figure, spec.data(**used), used)
+
+    return render(paint, Path(out), footer(name, used), height=spec.height)
 
 
-def footer(spec: FigureSpec, used: dict[str, Any]) -> list[str]:
+def footer(name: str, used: dict[str, Any]) -> list[str]:
     """The caption, and the parameters that the panels do not show."""
-    shown = ", ".join(f"{SYMBOLS.get(key, key)} = {used[key]:g}" for key in spec.shown)
-    return [spec.title, f"Parameters: {shown}."] if shown else [spec.title]
+    shown = ", ".join(f"{SYMBOLS.get(key, key)} = {used[key]:g}" for key in FIGURES[name].shown.split())
+    return [CAPTIONS[name], *([f"Parameters: {shown}."] if shown else [])]
 
 
 def render(paint: Callable[[Any], None], path: Path, paragraphs: list[str], *, height: float) -> Path:
@@ -155,68 +156,53 @@ def wrapped(paragraph: str) -> list[str]:
     return [line.replace("\0", " ") for line in textwrap.wrap(whole_formulas, 135, break_long_words=False)]
 
 
-FIGURES: dict[str, FigureSpec] = {
-    "two-layer-setting": FigureSpec(
-        "The two-layer setting: a linear online network, a linear predictor without bias, and a target that follows "
-        "the online network.",
-        figure_data.nothing,
-        painting.schematic,
-        2.4,
-        (),
+CAPTIONS = {
+    "two-layer-setting": (
+        "The two-layer setting: a linear online network, a linear predictor without bias, and a target that "
+        "follows the online network."
     ),
-    "statespace": FigureSpec(
-        "State space of the decoupled (p, s) flow. Blue: flow lines; dashed: the parabola $s_j = p_j^2/\\alpha_p$; "
-        "thick lines: fixed points without weight decay (solid stable, dotted unstable).",
-        figure_data.statespace,
-        painting.statespace,
-        2.9,
-        ("sigma2", "alpha_p", "tau"),
+    "statespace": (
+        r"State space of the decoupled (p, s) flow. Blue: flow lines; dashed: the parabola $s_j = p_j^2/\alpha_p$; "
+        r"thick lines: fixed points without weight decay (solid stable, dotted unstable)."
     ),
-    "stationary": FigureSpec(
-        r"Flow on the invariant parabola, $\dot p_j = -(1+\sigma^2)\,p_j(p_j-p^*_{j-})(p_j-p^*_{j+})$.",
-        figure_data.stationary,
-        painting.stationary,
-        2.5,
-        ("sigma2", "tau"),
+    "stationary": r"Flow on the invariant parabola, $\dot p_j = -(1+\sigma^2)\,p_j(p_j-p^*_{j-})(p_j-p^*_{j+})$.",
+    "ablation-eta-beta": (
+        r"Roles of weight decay $\eta$ and EMA rate $\beta$: Euler steps of the decoupled (p, s, $\tau$) flow, "
+        r"started on the parabola. Alignment is stable where $K$ is positive."
     ),
-    "ablation-eta-beta": FigureSpec(
-        r"Roles of weight decay $\eta$ and EMA rate $\beta$: Euler steps of the decoupled (p, s, $\tau$) flow, started "
-        "on the parabola. Alignment is stable where $K$ is positive.",
-        figure_data.ablation,
-        painting.ablation,
-        3.7,
-        ("sigma2", "alpha_p", "alpha", "p0", "tau0"),
-    ),
-    "check-ema-assumption": FigureSpec(
+    "check-ema-assumption": (
         r"How far $W_a = \tau W$ holds along Lemma 1: mean and standard deviation of the normalised correlation, "
-        r"$W_a(0) = 0$, $\beta = (1-\gamma_a)/\alpha$.",
-        figure_data.ema_assumption,
-        painting.ema_assumption,
-        2.7,
-        ("sigma2", "alpha", "n", "runs", "seed"),
+        r"$W_a(0) = 0$, $\beta = (1-\gamma_a)/\alpha$."
+    ),
+    "A-B-supp": (
+        r"Symmetric part $A$ and skew part $B$ of an unsymmetrised $W_p$ on $F = W_p^\top W_p/\alpha_p$ at fixed "
+        r"$\tau$. $A$ dies where $\eta > \tau^2/4(1+\sigma^2)$; $\|B\|_F$ falls at least as $e^{-\eta t}$."
+    ),
+    "verify-eigen-alignment": (
+        r"Commutator of $F$ and $W_p$ in the symmetrised flow at fixed $\tau$. The raw norm (top) also follows the "
+        r"size of its factors; the normalised one (bottom) is alignment alone."
+    ),
+    "lowdimbyol": (
+        "Low-dimensional BYOL: directions of flow, nullclines and fixed points; the red hyperbola is a line of "
+        "stable fixed points."
+    ),
+}
+
+FIGURES: dict[str, FigureSpec] = {
+    "two-layer-setting": FigureSpec(lambda: {}, painting.schematic, 2.4, ""),
+    "statespace": FigureSpec(figure_data.statespace, painting.statespace, 2.9, "sigma2 alpha_p tau"),
+    "stationary": FigureSpec(figure_data.stationary, painting.stationary, 2.5, "sigma2 tau"),
+    "ablation-eta-beta": FigureSpec(figure_data.ablation, painting.ablation, 3.7, "sigma2 alpha_p alpha p0 tau0"),
+    "check-ema-assumption": FigureSpec(
+        figure_data.ema_assumption, painting.ema_assumption, 2.7, "sigma2 alpha n runs seed"
     ),
     "A-B-supp": FigureSpec(
-        r"Symmetric part $A$ and skew part $B$ of an unsymmetrised $W_p$ on $F = W_p^\top W_p/\alpha_p$ at fixed "
-        r"$\tau$. $A$ dies where $\eta > \tau^2/4(1+\sigma^2)$; $\|B\|_F$ falls at least as $e^{-\eta t}$.",
-        figure_data.symmetric_and_skew,
-        painting.symmetric_and_skew,
-        5.0,
-        ("sigma2", "alpha_p", "d", "scale", "seed"),
+        figure_data.symmetric_and_skew, painting.symmetric_and_skew, 5.0, "sigma2 alpha_p d scale seed"
     ),
     "verify-eigen-alignment": FigureSpec(
-        r"Commutator of $F$ and $W_p$ in the symmetrised flow at fixed $\tau$. The raw norm (top) also follows the "
-        "size of its factors; the normalised one (bottom) is alignment alone.",
-        figure_data.commutator_norm,
-        painting.commutator,
-        3.8,
-        ("sigma2", "alpha_p", "d", "seed"),
+        figure_data.commutator_norm, painting.commutator, 3.8, "sigma2 alpha_p d seed"
     ),
     "lowdimbyol": FigureSpec(
-        "Low-dimensional BYOL: directions of flow, nullclines and fixed points; the red hyperbola is a line of stable "
-        "fixed points.",
-        figure_data.low_dimension,
-        painting.low_dimension,
-        3.2,
-        ("lambda_s", "lambda_d", "alpha_p", "beta", "wa"),
+        figure_data.low_dimension, painting.low_dimension, 3.2, "lambda_s lambda_d alpha_p beta wa"
     ),
 }

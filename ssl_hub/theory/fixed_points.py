@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, ParabolaEmaFlow
-from ssl_hub.theory.dynamics import Array, Flow, simulate
-from ssl_hub.theory.lowdim import LowDimFlow
+from ssl_hub.theory.flow import Array, Flow
+from ssl_hub.theory.integrate import simulate
 
 # An eigenvalue of a Jacobian within this of 0 counts as 0.
 NEUTRAL = 1e-12
@@ -164,19 +164,6 @@ def survives_in_low_dimension(
     return ~collapses_without_decay(wp, np.asarray(w) ** 2, sigma2=lambda_s / lambda_d - 1, alpha_p=alpha_p, tau=1.0)
 
 
-def lowdim_line_eigenvalues(flow: LowDimFlow, c: float) -> NDArray[np.complex128]:
-    """Jacobian eigenvalues at wp = lambda_d / lambda_s, w = wa = c: 0 and two negative ones (for c != 0).
-
-    The two are the roots of mu^2 + (alpha_p lambda_s c^2 + lambda_d^2/lambda_s + beta) mu + alpha_p beta lambda_s c^2.
-    """
-    return fixed_point(flow, wp=flow.lambda_d / flow.lambda_s, w=c, wa=c).eigenvalues
-
-
-def collapsed_tau(*, beta: float, eta: float) -> float:
-    """Limit of tau = w_a / w in a mode that collapses as e^{-eta t}: beta / (beta - eta), infinite if eta >= beta."""
-    return beta / (beta - eta) if eta < beta else np.inf
-
-
 def tau_closed_form(flow: DecoupledEmaFlow | ParabolaEmaFlow, init: Mapping[str, float], t_eval: ArrayLike) -> Array:
     """tau(t) = (tau(0) w(0) e^{-beta t} + beta int_0^t w(t') e^{-beta (t - t')} dt') / w(t), with w = sqrt(s), or p.
 
@@ -185,27 +172,21 @@ def tau_closed_form(flow: DecoupledEmaFlow | ParabolaEmaFlow, init: Mapping[str,
     """
     times = np.atleast_1d(np.asarray(t_eval, dtype=np.float64))
     rate = max(flow.beta, 1.0)
-    edges = [0.0]
+    edges = np.array([0.0])
     for stop in times:
         panels = max(1, int(np.ceil((stop - edges[-1]) * rate / PANEL)))
-        edges.extend(np.linspace(edges[-1], stop, panels + 1)[1:])
+        edges = np.append(edges, np.linspace(edges[-1], stop, panels + 1)[1:])
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    left, right = np.array(edges[:-1])[:, None], np.array(edges[1:])[:, None]
+    left, right = edges[:-1, None], edges[1:, None]
     node_times = (left + right) / 2 + (right - left) / 2 * nodes
     path = simulate(flow, init, np.unique(np.concatenate([np.zeros(1), node_times.ravel(), times])))
     w = np.sqrt(path["s"]) if "s" in path.states else path["p"]
     w_nodes = np.interp(node_times, path.t, w)  # the nodes are points of the path
-    growth = (
-        flow.beta
-        * (right - left)
-        / 2
-        * (weights * w_nodes * np.exp(-flow.beta * (right - node_times))).sum(axis=1, keepdims=True)
-    )
-    memory, at_edges = float(init["tau"]) * w[0], {0.0: float(init["tau"]) * w[0]}
-    for start, stop, added in zip(edges[:-1], edges[1:], growth[:, 0], strict=True):
-        memory = memory * np.exp(-flow.beta * (stop - start)) + added
-        at_edges[stop] = memory
-    return np.array([at_edges[float(t)] for t in times]) / np.interp(times, path.t, w)
+    added = flow.beta * np.diff(edges) / 2 * (np.exp(-flow.beta * (right - node_times)) * w_nodes @ weights)
+    memory = [float(init["tau"]) * w[0]]  # tau w, which forgets at the rate beta
+    for kept, more in zip(np.exp(-flow.beta * np.diff(edges)), added, strict=True):
+        memory.append(memory[-1] * kept + more)
+    return np.interp(times, edges, memory) / np.interp(times, path.t, w)
 
 
 def minimal_surviving_p(*, sigma2: float, eta: float, beta: float, tau0: float = 0.0, tolerance: float = 1e-4) -> float:
@@ -239,8 +220,7 @@ def minimal_surviving_p(*, sigma2: float, eta: float, beta: float, tau0: float =
 
 def least_K(flow: DecoupledFlow | DecoupledEmaFlow, init: Mapping[str, ArrayLike], t_eval: ArrayLike) -> Array:
     """The least K_j over the given times for each initial condition; negative where alignment is unstable."""
-    stiff = all(np.ndim(value) == 0 for value in init.values())
-    path = simulate(flow, init, t_eval, rtol=1e-9, atol=1e-12, stiff=stiff)
+    path = simulate(flow, init, t_eval, rtol=1e-9, atol=1e-12)
     tau = path["tau"] if "tau" in path.states else flow.tau if isinstance(flow, DecoupledFlow) else 1.0
     K = K_eigenvalue(path["p"], path["s"], sigma2=flow.sigma2, alpha_p=flow.alpha_p, eta=flow.alignment_decay, tau=tau)
     return np.asarray(K.min(axis=0))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,15 +49,6 @@ class Trajectory:
         """All state variables at time `t[index]`."""
         return {name: values[index] for name, values in self.states.items()}
 
-    @property
-    def escaped(self) -> NDArray[np.bool_]:
-        """Shape `grid`: trajectories that left every bounded set in finite time; their later states are NaN."""
-        axes = tuple(range(-self.flow.state_ndim, 0)) if self.flow.state_ndim else ()
-        lost = np.zeros((), dtype=bool)
-        for values in self.states.values():
-            lost = lost | np.isnan(values[-1]).any(axis=axes)
-        return np.asarray(lost)
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -93,30 +85,21 @@ class Layout:
     def pack(self, state: Mapping[str, ArrayLike]) -> Array:
         """Named states to the packed array `(K, N)`."""
         rows = []
-        for name, shape in zip(self.names, self.shapes, strict=True):
+        for name, shape, count in zip(self.names, self.shapes, self._counts, strict=True):
             full = np.broadcast_to(np.asarray(state[name], dtype=np.float64), self.grid + shape)
-            rows.append(full.reshape(self._count(self.grid), self._count(shape)).T)
+            rows.append(full.reshape(-1, count).T)
         return np.ascontiguousarray(np.concatenate(rows))
 
     def unpack(self, packed: Array) -> tuple[Array, ...]:
         """Packed `(K, n)` to per-state arrays `(n, *state)`."""
-        states, start = [], 0
-        for shape in self.shapes:
-            stop = start + self._count(shape)
-            block = packed[start:stop]
-            states.append(block[0] if shape == () else np.ascontiguousarray(block.T).reshape(-1, *shape))
-            start = stop
-        return tuple(states)
+        parts = zip(self._split(packed, axis=0), self.shapes, strict=True)
+        return tuple(p[0] if shape == () else np.ascontiguousarray(p.T).reshape(-1, *shape) for p, shape in parts)
 
     def unpack_times(self, packed: Array) -> dict[str, Array]:
         """Packed `(T, K, N)` to named arrays `(T, *grid, *state)`."""
-        out, start = {}, 0
-        for name, shape in zip(self.names, self.shapes, strict=True):
-            stop = start + self._count(shape)
-            block = np.moveaxis(packed[:, start:stop], 1, 2)
-            out[name] = np.ascontiguousarray(block).reshape(packed.shape[0], *self.grid, *shape)
-            start = stop
-        return out
+        parts = [np.ascontiguousarray(np.moveaxis(part, 1, 2)) for part in self._split(packed, axis=1)]
+        named = zip(self.names, parts, self.shapes, strict=True)
+        return {name: part.reshape(len(packed), *self.grid, *shape) for name, part, shape in named}
 
     def right_hand_side(self, flow: Flow) -> RightHandSide:
         """The packed form `(K, n) -> (K, n)` of the flow's velocity, for any number n of trajectories."""
@@ -131,6 +114,9 @@ class Layout:
 
         return packed_velocity
 
-    @staticmethod
-    def _count(shape: Sequence[int]) -> int:
-        return int(np.prod(shape, dtype=np.int64))
+    @property
+    def _counts(self) -> list[int]:
+        return [math.prod(shape) for shape in self.shapes]
+
+    def _split(self, packed: Array, *, axis: int) -> list[Array]:
+        return np.split(packed, np.cumsum(self._counts)[:-1], axis=axis)

@@ -1,9 +1,9 @@
 """Time integration of the paper's flows: one trajectory, or a grid of thousands of initial conditions, in one call.
 
-Both paths use the Dormand-Prince 8(5,3) pair (Hairer, Norsett, Wanner, "Solving ODEs I", section II.5). A single
-trajectory goes through `scipy.integrate.solve_ivp`. A grid goes through `_integrate_grid`, which reads the same
-tableau from scipy's public solver class and gives every trajectory its own time and its own step size: the arithmetic
-of a stage is shared by the whole block, the error control is not, so a stiff corner of a grid does not slow the rest.
+`_integrate_grid` steps with the Dormand-Prince 8(5,3) pair (Hairer, Norsett, Wanner, "Solving ODEs I", section II.5),
+whose tableau is that of scipy's solver class, and gives every trajectory its own time and its own step size: the
+arithmetic of a stage is shared by the whole block, the error control is not, so a stiff corner of a grid does not slow
+the rest. It steps onto every time that is asked for, as interpolation costs four digits.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def simulate(
         stiff: use LSODA, for one trajectory over a time far longer than its fastest rate (weak decay, slow target).
 
     Returns:
-        A `Trajectory`. A solution that ceases to exist is NaN from then on (see `Trajectory.escaped`); the chart
-        (p, s, tau) does so where w changes its sign, since tau = w_a / w.
+        A `Trajectory`. A solution that ceases to exist is NaN from then on; the chart (p, s, tau) does so where w
+        changes its sign, since tau = w_a / w.
 
     Raises:
         UsageError: unknown or missing states, shapes that do not fit, times that do not increase.
@@ -55,14 +55,12 @@ def simulate(
     layout = Layout.of(flow, init)
     packed = layout.pack(init)
     rhs = layout.right_hand_side(flow)
-    if stiff:
-        if layout.grid != ():
-            raise UsageError(f"stiff=True takes one trajectory; got a grid of shape {layout.grid}")
-        packed_out = _integrate_stiff(rhs, packed[:, 0], times, rtol, atol)[:, :, None]
-    elif layout.grid == ():
-        packed_out = _integrate_single(rhs, packed[:, 0], times, rtol, atol)[:, :, None]
-    else:
+    if not stiff:
         packed_out = _integrate_grid(rhs, packed, times, rtol, atol)
+    elif layout.grid == ():
+        packed_out = _integrate_stiff(rhs, packed[:, 0], times, rtol, atol)[:, :, None]
+    else:
+        raise UsageError(f"stiff=True takes one trajectory; got a grid of shape {layout.grid}")
     return Trajectory(flow, times, layout.unpack_times(packed_out))
 
 
@@ -77,27 +75,6 @@ def _check_times(t_eval: ArrayLike) -> Array:
     ):
         raise UsageError(f"t_eval is {np.array2string(times, threshold=6)}; expected increasing finite times from 0 on")
     return times
-
-
-def _integrate_single(rhs: RightHandSide, y: Array, times: Array, rtol: float, atol: float) -> Array:
-    """One trajectory by scipy, returned as `(T, K)`. It steps onto every time: interpolation costs four digits."""
-    out = np.full((times.size, y.size), np.nan)
-
-    def vector_field(_: float, state: Array) -> Array:
-        return rhs(state[:, None])[:, 0]
-
-    start, first_step = 0.0, None
-    for index, stop in enumerate(times):
-        if stop > start:
-            if first_step is not None:
-                first_step = min(first_step, stop - start)
-            span = (start, stop)
-            solution = solve_ivp(vector_field, span, y, method="DOP853", rtol=rtol, atol=atol, first_step=first_step)
-            if not solution.success:
-                break
-            y, start, first_step = solution.y[:, -1], float(stop), float(np.diff(solution.t).max())
-        out[index] = y
-    return out
 
 
 def _integrate_stiff(rhs: RightHandSide, y: Array, times: Array, rtol: float, atol: float) -> Array:

@@ -96,7 +96,6 @@ class SetPredictorFlow(_Modes):
         return self.map(average)
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(w', wa', average')."""
         w, wa, average = state
         p = self.map(average)
         dw, dwa = self.move(p, w, wa, self.pull(p, w, wa))
@@ -113,7 +112,6 @@ class TrainedPredictorFlow(_Modes):
     state_names: ClassVar[tuple[str, ...]] = ("wp", "w", "wa")
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(wp', w', wa')."""
         wp, w, wa = state
         pull = self.pull(wp, w, wa)
         return self.alpha_p * self.rate * w * pull.online - self.eta_p * wp, *self.move(wp, w, wa, pull)
@@ -136,7 +134,6 @@ class ResetPredictorFlow(_Modes):
     state_names: ClassVar[tuple[str, ...]] = ("wp", "w", "wa", "average")
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
-        """(wp', w', wa', average')."""
         wp, w, wa, average = state
         pull = self.pull(wp, w, wa)
         trained = self.alpha_p * self.rate * w * pull.online - self.eta_p * wp

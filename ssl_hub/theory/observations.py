@@ -23,7 +23,9 @@ import numpy as np
 from ssl_hub.theory import fixed_points
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, K_eigenvalue, ParabolaEmaFlow, ParabolaFlow
 from ssl_hub.theory.derived import norm, normalised_commutator
-from ssl_hub.theory.dynamics import Array, PredictorCorrelationFlow, commutator, simulate
+from ssl_hub.theory.dynamics import PredictorCorrelationFlow, commutator, symmetric_part
+from ssl_hub.theory.flow import Array
+from ssl_hub.theory.integrate import simulate
 
 Verdict = Literal["holds", "does not hold", "holds only where"]
 
@@ -45,8 +47,11 @@ class CheckResult:
     dropped: str = ""  # an assumption that this row leaves out on purpose, so that the statement must fail
 
 
-def _verdict(measured: float, bound: float) -> Verdict:
-    return "holds" if measured < bound else "does not hold"
+def _observed(
+    number: int, statement: str, measured: float, bound: float, where: str, *, met: Verdict = "holds"
+) -> CheckResult:
+    verdict: Verdict = met if measured < bound else "does not hold"
+    return CheckResult(f"Obs {number}", statement, verdict, measured, bound, where)
 
 
 def _listing(values: Sequence[float] | Array) -> str:
@@ -66,11 +71,8 @@ def observation_1(*, sigma2: float = 0.0, tau: float = 1.0, alpha_ps: Sequence[f
         flow = DecoupledFlow(sigma2=sigma2, alpha_p=alpha_p, tau=tau)
         end = simulate(flow, {"p": p, "s": s}, [300.0], rtol=1e-8, atol=1e-12)["s"][-1]
         shares.append(float((end < 1e-3).mean()))
-    measured = _largest_step(shares)
     where = f"share of collapse {_listing(shares)} for alpha_p {_listing(alpha_ps)}"
-    return CheckResult(
-        "Obs 1", "larger alpha_p shrinks the basin of collapse", _verdict(measured, 0), measured, 0, where
-    )
+    return _observed(1, "larger alpha_p shrinks the basin of collapse", _largest_step(shares), 0, where)
 
 
 def observation_2(
@@ -84,8 +86,7 @@ def observation_2(
     predicted = ((tau / (1 + sigma2)) ** 2 - p**2) / np.asarray(alpha_ps, dtype=np.float64)
     measured = float(np.abs(growth - predicted).max())
     where = f"s(inf) - s(0) = {_listing(growth)} for alpha_p {_listing(alpha_ps)}"
-    verdict = _verdict(measured, 1e-6)
-    return CheckResult("Obs 2", "very large alpha_p leaves s where it was", verdict, measured, 1e-6, where)
+    return _observed(2, "very large alpha_p leaves s where it was", measured, 1e-6, where)
 
 
 def observation_3(*, sigma2: float = 0.3, tau: float = 1.0, eta: float = 0.04, alpha_p: float = 1.0) -> CheckResult:
@@ -96,10 +97,8 @@ def observation_3(*, sigma2: float = 0.3, tau: float = 1.0, eta: float = 0.04, a
         flow = DecoupledFlow(sigma2=sigma2, alpha_p=alpha_p, eta=decay, tau=tau)
         ends.append(simulate(flow, {"p": p, "s": s}, [20 / eta], rtol=1e-9, atol=1e-12)["s"][-1])
     spread = [float(np.ptp(end)) for end in ends]
-    bound = 1e-3 * spread[0]
     where = f"spread of s(end) {spread[0]:.3g} without decay, {spread[1]:.2g} with eta = {eta:g}"
-    verdict = _verdict(spread[1], bound)
-    return CheckResult("Obs 3", "eta ties s to p and erases c", verdict, spread[1], bound, where)
+    return _observed(3, "eta ties s to p and erases c", spread[1], 1e-3 * spread[0], where)
 
 
 def observation_4(
@@ -115,7 +114,7 @@ def observation_4(
         simulated.append(float(survivors[0]) if survivors.size else np.inf)
     measured = _largest_step(-np.asarray(simulated))
     where = f"boundary {_listing(simulated)} (p_- {_listing(closed)}) for eta {_listing(etas)}"
-    return CheckResult("Obs 4", "larger eta widens the basin of collapse", _verdict(measured, 0), measured, 0, where)
+    return _observed(4, "larger eta widens the basin of collapse", measured, 0, where)
 
 
 def observation_5(*, sigma2: float = 0.0, tau: float = 1.0) -> CheckResult:
@@ -127,77 +126,59 @@ def observation_5(*, sigma2: float = 0.0, tau: float = 1.0) -> CheckResult:
         flow = ParabolaFlow(sigma2=sigma2, eta=factor * threshold, tau=tau)
         ends.append(float(simulate(flow, {"p": p}, [2000.0], rtol=1e-8, atol=1e-14)["p"][-1].max()))
     where = f"largest p(end) {ends[0]:.2g} at 1.05 and {ends[1]:.3g} at 0.95 of the threshold {threshold:.4g}"
-    verdict: Verdict = "holds" if ends[0] < 1e-6 < ends[1] else "does not hold"
-    return CheckResult("Obs 5", "eta > tau^2/4k makes collapse certain", verdict, ends[0], 1e-6, where)
+    met: Verdict = "holds" if ends[1] > 1e-6 else "does not hold"
+    return _observed(5, "eta > tau^2/4k makes collapse certain", ends[0], 1e-6, where, met=met)
 
 
 def observation_6(
-    *,
-    sigma2: float = 0.0009,
-    tau: float = 1.0,
-    eta: float = 0.04,
-    alpha_ps: Sequence[float] = (1, 2, 5, 10),
-    seed: int = 0,
+    *, sigma2: float = 0.0009, tau: float = 1.0, eta: float = 0.04, alpha_ps: Sequence[float] = (1, 2, 5, 10)
 ) -> CheckResult:
-    """A fast predictor keeps K positive: off the parabola at fixed s(0). On it K does not depend on alpha_p at all.
-
-    Erratum: the paper derives it from s = p^2 / alpha_p, where alpha_p s = p^2 and alpha_p drops out of the bound.
-    """
+    """A fast predictor keeps K positive, off the parabola at fixed s(0): see `fixed_points.parabola_thresholds`."""
     p = np.linspace(0.01, 1.0, 50)
-    on_parabola = [
-        K_eigenvalue(p, p**2 / alpha_p, sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau) for alpha_p in alpha_ps
-    ]
-    change = float(max(np.abs(K - on_parabola[0]).max() for K in on_parabola))
-    overshoot = [commutator_overshoot(sigma2=sigma2, alpha_p=a, eta=0.0, tau=tau, seed=seed)[0] for a in alpha_ps]
-    gain = overshoot[0] - overshoot[-1]
-    verdict: Verdict = "holds only where" if gain > 0 else "does not hold"
+    on_parabola = [K_eigenvalue(p, p**2 / a, sigma2=sigma2, alpha_p=a, eta=eta, tau=tau) for a in alpha_ps]
+    change = float(np.ptp(on_parabola, axis=0).max())
+    overshoot = [commutator_overshoot(sigma2=sigma2, alpha_p=a, eta=0.0, tau=tau)[0] for a in alpha_ps]
+    measured = overshoot[-1] - overshoot[0]
     where = (
         f"off the parabola, at fixed s(0): peak |[F,Wp]|/|[F,Wp](0)| {_listing(overshoot)} for alpha_p "
         f"{_listing(alpha_ps)}; on the parabola K changes by {change:.1g}"
     )
-    return CheckResult("Obs 6", "larger alpha_p loosens the bound K > 0", verdict, -gain, 0, where)
+    return _observed(6, "larger alpha_p loosens the bound K > 0", measured, 0, where, met="holds only where")
 
 
-def observation_7(
-    *, sigma2: float = 0.0009, tau: float = 1.0, etas: Sequence[float] = (0, 0.01, 0.05), seed: int = 0
-) -> CheckResult:
-    """Weight decay raises K and lowers the commutator; but its term in K is shrinkage, not alignment.
-
-    Erratum: for pure decay |[F, Wp]| falls as e^{-3 eta t} while |[F, Wp]| / (|F| |Wp|) stays as it was.
-    """
+def observation_7(*, sigma2: float = 0.0009, tau: float = 1.0, etas: Sequence[float] = (0, 0.01, 0.05)) -> CheckResult:
+    """Weight decay raises K and lowers the commutator, by shrinkage: see `derived.normalised_commutator`."""
     least = [fixed_points.parabola_thresholds(sigma2=sigma2, eta=eta, tau=tau).K_min_on_parabola for eta in etas]
-    raw, normalised = zip(
-        *(commutator_overshoot(sigma2=sigma2, alpha_p=1.0, eta=eta, tau=tau, seed=seed) for eta in etas), strict=True
-    )
+    peaks = [commutator_overshoot(sigma2=sigma2, alpha_p=1.0, eta=eta, tau=tau) for eta in etas]
+    raw, normalised = zip(*peaks, strict=True)
     measured = max(_largest_step(-np.asarray(least)), _largest_step(raw))
-    verdict: Verdict = "holds only where" if measured < 0 else "does not hold"
     where = (
         f"in K and the raw norm: least K {_listing(least)}, peak |[F,Wp]| {_listing(raw)} for eta {_listing(etas)}"
         f"; the normalised one peaks at {_listing(normalised)} either way"
     )
-    return CheckResult("Obs 7", "larger eta raises K", verdict, measured, 0, where)
+    return _observed(7, "larger eta raises K", measured, 0, where, met="holds only where")
 
 
 def observation_8(
     *, sigma2: float = 0.0009, eta: float = 0.04, beta: float = 0.4, p: float = 0.2, alpha_p: float = 1.0
 ) -> CheckResult:
-    """EMA is an automatic curriculum: it raises the least K, if tau starts below 1, without making it positive.
+    """EMA is an automatic curriculum: it raises the least K.
 
-    Errata: with the paper's constants the least K stays negative, as K > 0 for every p needs eta > tau^2 / 9k; and a
-    target copied from the online network has tau(0) = 1, which gives no small first goal.
+    Errata: with the paper's constants K stays negative; a target copied from the online network has tau(0) = 1, and so
+    no small first goal.
     """
     t = np.linspace(0, 60, 601)
     s = p * p / alpha_p
     byol = DecoupledEmaFlow(sigma2=sigma2, eta=eta, beta=beta, alpha_p=alpha_p)
     simsiam = DecoupledFlow(sigma2=sigma2, eta=eta, alpha_p=alpha_p)
     curriculum, copied = fixed_points.least_K(byol, {"p": [p, p], "s": s, "tau": [0.0, 1.0]}, t)
-    without = float(fixed_points.least_K(simsiam, {"p": [p], "s": s}, t)[0])
-    verdict: Verdict = "holds only where" if curriculum > without else "does not hold"
+    without = fixed_points.least_K(simsiam, {"p": p, "s": s}, t)
     where = (
         f"tau(0) = 0: least K {curriculum:.3g} against {without:.3g} without EMA, {copied:.3g} with a copied target "
         f"(tau(0) = 1); {'reduced, not removed' if curriculum < 0 else 'positive'} at eta = {eta:g}, beta = {beta:g}"
     )
-    return CheckResult("Obs 8", "EMA keeps K up as a curriculum", verdict, without - float(curriculum), 0, where)
+    measured = float(without - curriculum)
+    return _observed(8, "EMA keeps K up as a curriculum", measured, 0, where, met="holds only where")
 
 
 def observation_9(
@@ -208,49 +189,44 @@ def observation_9(
     times = []
     for beta in betas:
         t = np.linspace(0, 25 / min(beta, 1.0), 1001)
-        path = simulate(
-            ParabolaEmaFlow(sigma2=sigma2, eta=eta, beta=beta), {"p": [p], "tau": 0.0}, t, rtol=1e-8, atol=1e-10
-        )
-        there = np.flatnonzero(path["p"][:, 0] > goal)
+        flow = ParabolaEmaFlow(sigma2=sigma2, eta=eta, beta=beta)
+        path = simulate(flow, {"p": p, "tau": 0.0}, t, rtol=1e-8, atol=1e-10)
+        there = np.flatnonzero(path["p"] > goal)
         times.append(float(t[there[0]]) if there.size else np.inf)
-    measured = _largest_step(times)
     where = f"time to 95% of p_+ {_listing(times)} for beta {_listing(betas)}"
-    return CheckResult("Obs 9", "a slow EMA trains slowly", _verdict(measured, 0), measured, 0, where)
+    return _observed(9, "a slow EMA trains slowly", _largest_step(times), 0, where)
 
 
 def observation_10(
-    *, sigma2: float = 0.0009, eta: float = 0.04, betas: Sequence[float] = (0.05, 0.1, 0.4, 4), tau0: float = 0.0
+    *, sigma2: float = 0.0009, eta: float = 0.04, betas: Sequence[float] = (0.05, 0.1, 0.4, 4)
 ) -> CheckResult:
     """A slow target traps more modes: the smallest surviving p(0) on the parabola over beta."""
-    smallest = [
-        fixed_points.minimal_surviving_p(sigma2=sigma2, eta=eta, beta=beta, tau0=tau0, tolerance=1e-3) for beta in betas
-    ]
-    measured = _largest_step(smallest)
+    smallest = [fixed_points.minimal_surviving_p(sigma2=sigma2, eta=eta, beta=b, tolerance=1e-3) for b in betas]
     limit = fixed_points.parabola_thresholds(sigma2=sigma2, eta=eta).p_minus
     where = f"smallest surviving p(0) {_listing(smallest)} for beta {_listing(betas)}; p_-(tau = 1) = {limit:.3g}"
-    return CheckResult("Obs 10", "a slow EMA widens the basin of collapse", _verdict(measured, 0), measured, 0, where)
+    return _observed(10, "a slow EMA widens the basin of collapse", _largest_step(smallest), 0, where)
 
 
-def commutator_overshoot(
-    *, sigma2: float, alpha_p: float, eta: float, tau: float, d: int = 8, seed: int = 0, t_end: float = 60.0
-) -> tuple[float, float]:
-    """Peaks of |[F, Wp]| and of |[F, Wp]| / (|F| |Wp|) over their starts, from a small random symmetric Wp and F."""
-    Wp, F = random_pair(d, seed)
+def commutator_overshoot(*, sigma2: float, alpha_p: float, eta: float, tau: float) -> tuple[float, float]:
+    """Peaks of the two curves of `relative_commutator`."""
     flow = PredictorCorrelationFlow(sigma2=sigma2, alpha_p=alpha_p, eta=eta, tau=tau)
-    path = simulate(flow, {"Wp": Wp[None], "F": F[None]}, np.linspace(0, t_end, 241), rtol=1e-7, atol=1e-10)
-    raw = norm(commutator(path["F"], path["Wp"]))[:, 0]
-    normalised = normalised_commutator(path["Wp"], path["F"])[:, 0]
-    return float((raw / raw[0]).max()), float((normalised / normalised[0]).max())
+    raw, normalised = relative_commutator(flow, np.linspace(0, 60, 241))
+    return float(raw.max()), float(normalised.max())
 
 
-def random_pair(
-    d: int, seed: int, *, predictor_scale: float = 0.2, correlation_scale: float = 0.02
-) -> tuple[Array, Array]:
-    """Symmetric Gaussian Wp of scale predictor_scale / sqrt(d), and an independent F = correlation_scale H H^T / d."""
+def relative_commutator(flow: PredictorCorrelationFlow, t: Array, *, d: int = 8, seed: int = 0) -> tuple[Array, Array]:
+    """|[F, Wp]| and |[F, Wp]| / (|F| |Wp|) over their starts, each (T,), from a `random_pair`."""
+    Wp, F = random_pair(d, seed)
+    path = simulate(flow, {"Wp": Wp, "F": F}, t, rtol=1e-8, atol=1e-13)
+    raw, normalised = norm(commutator(path["F"], path["Wp"])), normalised_commutator(path["Wp"], path["F"])
+    return raw / raw[0], normalised / normalised[0]
+
+
+def random_pair(d: int, seed: int) -> tuple[Array, Array]:
+    """A small symmetric Gaussian Wp of scale 0.2 / sqrt(d), and an independent F = 0.02 H H^T / d."""
     rng = np.random.default_rng(seed)
-    G = rng.standard_normal((d, d)) * predictor_scale / np.sqrt(d)
-    H = rng.standard_normal((d, d))
-    return (G + G.T) / np.sqrt(2), correlation_scale * H @ H.T / d
+    G, H = rng.standard_normal((2, d, d))
+    return symmetric_part(G) * 0.2 * np.sqrt(2 / d), 0.02 * H @ H.T / d
 
 
 OBSERVATIONS: tuple[Callable[[], CheckResult], ...] = (

@@ -17,14 +17,8 @@ Used = Mapping[str, Any]  # the figure's parameters
 
 # Okabe and Ito's colours, which colour-blind readers tell apart.
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
-DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (5, 1.5)),
-    (0, (2, 1.2)),
-    (0, (6, 1.5, 1.2, 1.5)),
-    (0, (1, 1)),
-    (0, (8, 2, 1, 2, 1, 2)),
-)
+ON_OFF = ((5, 1.5), (2, 1.2), (6, 1.5, 1.2, 1.5), (1, 1), (8, 2, 1, 2, 1, 2))
+DASHES: tuple[Any, ...] = ("-", *((0, on_off) for on_off in ON_OFF))
 MARKERS: dict[str, dict[str, Any]] = {
     "stable": {"marker": "o", "markerfacecolor": VERMILION, "markeredgecolor": "black"},
     "unstable": {"marker": "o", "markerfacecolor": "white", "markeredgecolor": GREEN, "markeredgewidth": 1.6},
@@ -57,8 +51,7 @@ def _stability_legend(figure: Figure, kinds: Sequence[str]) -> None:
 def statespace(figure: Figure, data: Data, used: Used) -> None:
     panels = figure.subplots(1, len(data["panels"]), sharey=True, squeeze=False)[0]
     for axes, panel in zip(panels, data["panels"], strict=True):
-        lines = panel["lines"]
-        for p, s in zip(lines[0].T, lines[1].T, strict=True):
+        for p, s in np.moveaxis(panel["lines"], 2, 0):
             axes.plot(p, s, color=BLUE, linewidth=0.6, alpha=0.8)
             _arrowhead(axes, p, s)
         axes.plot(data["p"], data["parabola"], color="black", linestyle=(0, (4, 2)), linewidth=1.3)
@@ -180,26 +173,16 @@ def low_dimension(figure: Figure, data: Data, used: Used) -> None:
     curve_styles = ((GREEN, "-"), (BLUE, (0, (5, 1.5))), (BLUE, (0, (5, 1.5))))
     for axes, (name, (title, x_label, y_label)) in zip(panels, titles.items(), strict=True):
         panel = data[name]
-        axes.quiver(
-            panel["x"],
-            panel["y"],
-            panel["u"],
-            panel["v"],
-            color="0.35",
-            angles="xy",
-            scale=24,
-            width=0.005,
-            pivot="mid",
-        )
+        arrows = (panel[key] for key in "xyuv")
+        axes.quiver(*arrows, color="0.35", angles="xy", scale=24, width=0.005, pivot="mid")
         styles = ((VERMILION, "-"), (VERMILION, "-")) if name == "left" else curve_styles
         for (x, y, label), (colour, dashes) in zip(panel["curves"], styles, strict=False):
             axes.plot(x, y, color=colour, linestyle=dashes, linewidth=1.8, label=label or None)
         for x, y, stability in panel["points"]:
             _point(axes, x, y, stability)
-        x_range, y_range = ((float(panel[k].min()), float(panel[k].max())) for k in ("x", "y"))
-        margin = 0.04 * (x_range[1] - x_range[0])
-        limits = [(low - margin, high + margin) for low, high in (x_range, y_range)]
-        axes.set(title=title, xlabel=x_label, ylabel=y_label, xlim=limits[0], ylim=limits[1], aspect="equal")
+        low, high = float(panel["x"].min()), float(panel["x"].max())  # of y too
+        limits = low - 0.04 * (high - low), high + 0.04 * (high - low)
+        axes.set(title=title, xlabel=x_label, ylabel=y_label, xlim=limits, ylim=limits, aspect="equal")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, columnspacing=1.0)
     _stability_legend(figure, ("stable", "saddle", "half-stable"))
 

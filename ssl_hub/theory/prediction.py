@@ -57,10 +57,14 @@ def flow_units(*, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, e
     Raises:
         UsageError: a value out of its range.
     """
-    _in_range("lr", lr, low=0.0, high=np.inf, low_open=True)
-    _in_range("momentum", momentum, low=0.0, high=1.0, high_open=True)
-    _in_range("weight_decay", weight_decay, low=0.0, high=np.inf)
-    _in_range("ema_m", ema_m, low=0.0, high=1.0)
+    for name, value, within, interval in (
+        ("lr", lr, 0 < lr < np.inf, "(0, inf)"),
+        ("momentum", momentum, 0 <= momentum < 1, "[0, 1)"),
+        ("weight_decay", weight_decay, 0 <= weight_decay < np.inf, "[0, inf)"),
+        ("ema_m", ema_m, 0 <= ema_m <= 1, "[0, 1]"),
+    ):
+        if not within:
+            raise UsageError(f"{name} is {value}; expected a number in {interval}")
     alpha = lr / (1 - momentum)
     return FlowUnits(alpha=alpha, eta=weight_decay, beta=(1 - ema_m) / alpha)
 
@@ -215,13 +219,3 @@ def _fate(setting: Setting) -> str:
             f"^{1 / rule.alpha:g}."
         )
     return "Fate: the predictor's eigenvalues move towards proportion with the agreement of views; the start decides."
-
-
-def _in_range(
-    name: str, value: float, *, low: float, high: float, low_open: bool = False, high_open: bool = False
-) -> None:
-    above = value > low if low_open else value >= low
-    below = value < high if high_open or np.isinf(high) else value <= high
-    if not (np.isfinite(value) and above and below):
-        brackets = f"{'(' if low_open else '['}{low:g}, {high:g}{')' if high_open or np.isinf(high) else ']'}"
-        raise UsageError(f"{name} is {value}; expected a number in {brackets}")

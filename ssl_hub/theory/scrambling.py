@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ssl_hub.errors import UsageError
-from ssl_hub.theory.dynamics import Array, square
+from ssl_hub.theory.dynamics import square
+from ssl_hub.theory.flow import Array
 
 
 class Scrambling(NamedTuple):

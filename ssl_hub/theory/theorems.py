@@ -8,6 +8,7 @@ names them as errata.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.integrate import cumulative_simpson
@@ -16,17 +17,17 @@ from scipy.linalg import expm, sqrtm
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.derived import alignment_matrix, balance, collapse_matrix, norm, normalised_commutator
 from ssl_hub.theory.dynamics import (
-    Array,
     BalancedPredictorFlow,
     ByolFlow,
     NoPredictorFlow,
     PredictorCorrelationFlow,
     SimSiamFlow,
-    Trajectory,
+    anticommutator,
     commutator,
     skew_part,
     transpose,
 )
+from ssl_hub.theory.flow import Array, Flow, Trajectory
 from ssl_hub.theory.scrambling import Scrambling
 
 # An identity is an identity if it holds to this many units of its own scale; trajectories carry the solver's error.
@@ -39,14 +40,12 @@ QUADRATURE = 1e-6
 class Defect:
     """How far a statement is from true: it holds where `measured <= bound`."""
 
-    name: str
     measured: float
     bound: float
     detail: str = ""
 
     @property
     def holds(self) -> bool:
-        """The measured defect is within the bound."""
         return bool(self.measured <= self.bound)
 
 
@@ -85,7 +84,7 @@ def lemma1(flow: ByolFlow | SimSiamFlow, Wp: Array, W: Array, Wa: Array | None =
     by_autograd = -flow.alpha_p * grad_Wp - flow.predictor_decay * Wp, -grad_W - flow.online_decay * W
     scale = 1.0 + float(norm(dWp) + norm(dW))
     measured = float(norm(dWp - by_autograd[0]) + norm(dW - by_autograd[1])) / scale
-    return Defect("Lemma 1: velocities against autograd", measured, IDENTITY)
+    return Defect(measured, IDENTITY)
 
 
 def theorem1(path: Trajectory) -> Defect:
@@ -98,33 +97,27 @@ def theorem1(path: Trajectory) -> Defect:
     Assumption 3 it holds only while F and Wp commute (see `theorem1_symmetrised_rate`). In discrete time it is broken
     at first order in the learning rate. All three show as a defect here.
     """
-    flow = path.flow
-    if not isinstance(flow, (ByolFlow, SimSiamFlow, PredictorCorrelationFlow)):
-        raise UsageError(f"Theorem 1 is about (Wp, W) or (Wp, F); got a trajectory of {type(flow).__name__}")
+    flow = _flow_of(path, (ByolFlow, SimSiamFlow, PredictorCorrelationFlow), "Theorem 1")
     F = path["F"] if isinstance(flow, PredictorCorrelationFlow) else path["W"] @ transpose(path["W"])
     D = balance(path["Wp"], F, alpha_p=flow.alpha_p)
-    elapsed = (path.t - path.t[0]).reshape(-1, *[1] * (D.ndim - 1))
-    measured = float(norm(D - np.exp(-2 * flow.predictor_decay * elapsed) * D[0]).max())
-    return Defect("Theorem 1: balance of predictor and online network", measured, SOLVER)
+    measured = float(norm(D - np.exp(-2 * flow.predictor_decay * _elapsed(path, D)) * D[0]).max())
+    return Defect(measured, SOLVER)
 
 
 def theorem1_symmetrised_rate(flow: PredictorCorrelationFlow, Wp: Array, F: Array) -> Defect:
     """What replaces Theorem 1 under Assumption 3: D' + 2 eta D = -(k/2) [Wp, [Wp, F]] for D = F - Wp^2 / alpha_p."""
     dWp, dF = flow.velocity(Wp, F)
-    rate = dF - (dWp @ Wp + Wp @ dWp) / flow.alpha_p + 2 * flow.eta * (F - Wp @ Wp / flow.alpha_p)
+    rate = dF - anticommutator(Wp, dWp) / flow.alpha_p + 2 * flow.eta * balance(Wp, F, alpha_p=flow.alpha_p)
     expected = -(1.0 + flow.sigma2) / 2 * commutator(Wp, commutator(Wp, F))
-    return Defect(
-        "Theorem 1, symmetrised: rate of the defect", float(norm(rate - expected)), IDENTITY * (1 + float(norm(dF)))
-    )
+    return Defect(float(norm(rate - expected)), IDENTITY * (1 + float(norm(dF))))
 
 
 def theorem2(flow: SimSiamFlow, Wp: Array, W: Array) -> Defect:
     """Theorem 2: without the stop-gradient vec(W)' = -H vec(W), vec by columns."""
-    if flow.stop_gradient:
-        raise UsageError("Theorem 2 is about SimSiam without the stop-gradient; got stop_gradient=True")
+    _require_no_stop_gradient(flow)
     dW = flow.velocity(Wp, W)[1]
     residual = dW.ravel(order="F") + collapse_matrix(flow, Wp) @ W.ravel(order="F")
-    return Defect("Theorem 2: vec(W)' = -H vec(W)", float(np.linalg.norm(residual)), IDENTITY * (1 + float(norm(dW))))
+    return Defect(float(np.linalg.norm(residual)), IDENTITY * (1 + float(norm(dW))))
 
 
 def theorem2_decay(path: Trajectory) -> Defect:
@@ -133,13 +126,12 @@ def theorem2_decay(path: Trajectory) -> Defect:
     Measured: the largest |W(t)| e^{lambda0 t} / |W(0)|. Erratum: where eta = 0 and X' is singular lambda0 is 0 and W
     need not vanish; `detail` carries lambda0.
     """
-    flow = path.flow
-    if not isinstance(flow, SimSiamFlow) or flow.stop_gradient:
-        raise UsageError("Theorem 2 is about trajectories of SimSiamFlow with stop_gradient=False")
+    flow = _flow_of(path, (SimSiamFlow,), "Theorem 2")
+    _require_no_stop_gradient(flow)
     lambda0 = min(float(np.linalg.eigvalsh(collapse_matrix(flow, Wp))[0]) for Wp in path["Wp"])
     size = norm(path["W"])
-    measured = float((size * np.exp(lambda0 * (path.t - path.t[0])) / size[0]).max())
-    return Defect("Theorem 2: decay of W", measured, 1 + QUADRATURE, f"lambda0 = {lambda0:.3g}")
+    measured = float((size * np.exp(lambda0 * _elapsed(path, size)) / size[0]).max())
+    return Defect(measured, 1 + QUADRATURE, f"lambda0 = {lambda0:.3g}")
 
 
 def theorem3(flow: PredictorCorrelationFlow, Wp: Array, F: Array) -> Defect:
@@ -148,8 +140,7 @@ def theorem3(flow: PredictorCorrelationFlow, Wp: Array, F: Array) -> Defect:
     dWp, dF = flow.velocity(Wp, F)
     rate = commutator(dF, Wp) + commutator(F, dWp)
     L, K = commutator(F, Wp), alignment_matrix(flow, Wp, F)
-    scale = 1 + norm(rate)
-    return Defect("Theorem 3: rate of the commutator", float(norm(rate + L @ K + K @ L) / scale), IDENTITY)
+    return Defect(float(norm(rate + L @ K + K @ L) / (1 + norm(rate))), IDENTITY)
 
 
 @dataclass(frozen=True)
@@ -170,9 +161,7 @@ class AlignmentHistory:
 
 def alignment_history(path: Trajectory) -> AlignmentHistory:
     """Theorem 3 along one trajectory of the symmetrised (Wp, F) flow, sampled densely enough to integrate K."""
-    flow = path.flow
-    if not isinstance(flow, PredictorCorrelationFlow):
-        raise UsageError(f"Theorem 3 is about the (Wp, F) flow; got a trajectory of {type(flow).__name__}")
+    flow = _flow_of(path, (PredictorCorrelationFlow,), "Theorem 3")
     _require_symmetrised(flow)
     Wp, F = path["Wp"], path["F"]
     kappa: Array = np.asarray(np.linalg.eigvalsh(alignment_matrix(flow, Wp, F)), dtype=np.float64)
@@ -194,7 +183,7 @@ def theorem3_decay(path: Trajectory, *, sharp: bool = False) -> Defect:
     above_rounding = history.norm > 1e-9 * history.norm[0]
     measured = float((history.norm / limit)[above_rounding].max())
     detail = f"least K {history.least_K.min():.3g}, peak |L|/|L(0)| {(history.norm / history.norm[0]).max():.3g}"
-    return Defect("Theorem 3: decay of the commutator", measured, 1 + 1e-3, detail)
+    return Defect(measured, 1 + 1e-3, detail)
 
 
 def skew_part_decay(path: Trajectory) -> Defect:
@@ -202,14 +191,10 @@ def skew_part_decay(path: Trajectory) -> Defect:
 
     It follows from d/dt |B|^2 / 2 = -(k/2)(|[A, B]|^2 + 2 tr(B^T B Wp^T Wp)) - eta |B|^2.
     """
-    flow = path.flow
-    if not isinstance(flow, BalancedPredictorFlow):
-        raise UsageError(f"the bound on the skew part is about BalancedPredictorFlow; got {type(flow).__name__}")
+    flow = _flow_of(path, (BalancedPredictorFlow,), "the bound on the skew part")
     size = norm(skew_part(path["Wp"]))
-    measured = float(
-        (size * np.exp(flow.eta * (path.t - path.t[0]).reshape(-1, *[1] * (size.ndim - 1))) / size[0]).max()
-    )
-    return Defect("Skew part of Wp: decay at least as e^{-eta t}", measured, 1 + QUADRATURE)
+    measured = float((size * np.exp(flow.eta * _elapsed(path, size)) / size[0]).max())
+    return Defect(measured, 1 + QUADRATURE)
 
 
 def stationary_predictor(F: Array, *, sigma2: float, alpha_p: float, eta: float, tau: float) -> Array:
@@ -227,14 +212,12 @@ def no_predictor(path: Trajectory) -> Defect:
     Erratum: W(t) does not always go to 0. With eta = 0 the part of W(0) on the null space of X' stays; `detail` has
     the norm at the end.
     """
-    flow = path.flow
-    if not isinstance(flow, NoPredictorFlow):
-        raise UsageError(f"expected a trajectory of NoPredictorFlow; got one of {type(flow).__name__}")
+    flow = _flow_of(path, (NoPredictorFlow,), "the closed form of W")
     xprime = np.asarray(flow.Xprime, dtype=np.float64)
     rate = (1.0 if flow.stop_gradient else 2.0) * xprime + flow.eta * np.eye(len(xprime))
     closed = np.stack([path["W"][0] @ expm(-rate * (t - path.t[0])) for t in path.t])
     detail = f"|W| from {float(norm(path['W'][0])):.4g} to {float(norm(path['W'][-1])):.4g}"
-    return Defect("No predictor: closed form of W", float(norm(path["W"] - closed).max()), SOLVER, detail)
+    return Defect(float(norm(path["W"] - closed).max()), SOLVER, detail)
 
 
 def scrambling_fixed_points(
@@ -257,9 +240,24 @@ def scrambling_fixed_points(
     singular = np.linalg.svd(np.concatenate([by_predictor, by_online], axis=1), compute_uv=False)
     dimension = n2 * n2 + W.size - int((singular > 1e-9 * singular[0]).sum())
     detail = f"solution manifold of dimension {dimension}, n2^2 = {n2 * n2}"
-    return Defect(
-        "Scrambling: eigenmodes are fixed points", measured, IDENTITY * (1 + float(norm(W) * norm(Wp))), detail
-    )
+    return Defect(measured, IDENTITY * (1 + float(norm(W) * norm(Wp))), detail)
+
+
+def _flow_of(path: Trajectory, kinds: tuple[type[Flow], ...], statement: str) -> Any:
+    if not isinstance(path.flow, kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise UsageError(f"{statement} is about {expected}; got a trajectory of {type(path.flow).__name__}")
+    return path.flow
+
+
+def _elapsed(path: Trajectory, values: Array) -> Array:
+    """Time since the start, in the shape of values along the trajectory."""
+    return (path.t - path.t[0]).reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _require_no_stop_gradient(flow: SimSiamFlow) -> None:
+    if flow.stop_gradient:
+        raise UsageError("Theorem 2 is about SimSiam without the stop-gradient; got stop_gradient=True")
 
 
 def _require_symmetrised(flow: PredictorCorrelationFlow) -> None:

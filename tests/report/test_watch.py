@@ -13,6 +13,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -82,7 +83,7 @@ def test_a_run_from_before_its_start_to_its_end(run, tmp_path):
     assert sight.state == "training"
     assert sight.seconds_left == pytest.approx(25 * 64 / sight.record.readings[-1]["images_per_second"])
     assert re.match(
-        r"step 15 of 40, epoch 1  loss 1\.\d+  .*  0:\d\d left  narrow: spread \d\d% of 1/√D",
+        r"step 15 of 40, epoch 1  loss 1\.\d+  .*  \d+:\d\d left  narrow: spread \d\d% of 1/√D",
         plain_line(sight),
     )
     follower._heard_at -= 1000
@@ -165,56 +166,55 @@ def test_names_mean_the_store_and_paths_themselves(tmp_path, monkeypatch):
     assert str(locate("here")) == "here"
 
 
-def test_in_a_real_terminal_it_is_live_and_control_c_ends_it(run):
-    """A pseudo-terminal of 100 columns: the panel changes as the log grows, and Ctrl-C leaves the cursor visible."""
-    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (run / "metrics.jsonl").write_text(lines[0])
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
-    # The child makes the pseudo-terminal its own, so that Ctrl-C typed there reaches it as from a keyboard; and it
-    # listens, which it would not where these tests run in the background of a shell.
-    code = (
-        "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
-        "signal.signal(signal.SIGINT, signal.default_int_handler); from ssl_hub.cli import main;"
-        f"sys.exit(main(['watch', {str(run)!r}]))"
-    )
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
-    child = subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-        env=environment,
-    )
-    os.close(theirs)
-    seen = ""
+class Terminal:
+    """A pseudo-terminal of 100 columns in which Python runs; ``seen`` is all that it wrote."""
 
-    def wait_for(pattern: str) -> None:
-        nonlocal seen
+    def __init__(self, code: str) -> None:
+        self.ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        # The child makes the pseudo-terminal its own, so that Ctrl-C typed there reaches it as from a keyboard; and it
+        # listens, which it would not where these tests run in the background of a shell.
+        before = (
+            "import fcntl, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+            "signal.signal(signal.SIGINT, signal.default_int_handler);"
+        )
+        environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"}
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+        command = [sys.executable, "-c", before + code]
+        self.child = subprocess.Popen(command, **streams, start_new_session=True, env=environment)
+        os.close(theirs)
+        self.seen = ""
+
+    def wait_for(self, pattern: str) -> None:
         deadline = time.monotonic() + 60
-        while not re.search(pattern, seen):
-            assert time.monotonic() < deadline, f"{pattern} is not in {seen[-2000:]!r}"
-            if select.select([ours], [], [], 1.0)[0]:
+        while not re.search(pattern, self.seen):
+            assert time.monotonic() < deadline, f"{pattern} is not in {self.seen[-2000:]!r}"
+            if select.select([self.ours], [], [], 1.0)[0]:
                 try:
-                    seen += os.read(ours, 65536).decode(errors="replace")
+                    self.seen += os.read(self.ours, 65536).decode(errors="replace")
                 except OSError:  # how Linux says that the other end is closed
                     break
-        assert re.search(pattern, seen), f"{pattern} is not in {seen[-2000:]!r}"
+        assert re.search(pattern, self.seen), f"{pattern} is not in {self.seen[-2000:]!r}"
 
-    try:
-        wait_for(r"step 0 of 40")
+    def close(self) -> None:
+        self.child.kill()
+        self.child.wait()
+        os.close(self.ours)
+
+
+def test_in_a_real_terminal_it_is_live_and_control_c_ends_it(run):
+    """The panel changes as the log grows, and Ctrl-C leaves the cursor visible."""
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text(lines[0])
+    with closing(Terminal(f"from ssl_hub.cli import main; sys.exit(main(['watch', {str(run)!r}]))")) as terminal:
+        terminal.wait_for(r"step 0 of 40")
         with (run / "metrics.jsonl").open("a") as file:
             file.write("".join(lines[1:4]))
-        wait_for(r"step 15 of 40")
-        assert "\x1b[?25l" in seen  # the cursor is hidden while the panel is live
-        assert re.search("[▁▂▃▄▅▆▇█]{2}", seen)
-        os.write(ours, b"\x03")
-        wait_for(r"stopped watching; the run goes on")
-        assert child.wait(timeout=30) == 0
-        assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
-        assert "Traceback" not in seen
-    finally:
-        child.kill()
-        child.wait()
-        os.close(ours)
+        terminal.wait_for(r"step 15 of 40")
+        assert "\x1b[?25l" in terminal.seen  # the cursor is hidden while the panel is live
+        assert re.search("[▁▂▃▄▅▆▇█]{2}", terminal.seen)
+        os.write(terminal.ours, b"\x03")
+        terminal.wait_for(r"stopped watching; the run goes on")
+        assert terminal.child.wait(timeout=30) == 0
+        assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l")
+        assert "Traceback" not in terminal.seen

@@ -23,20 +23,49 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.spectrum import Solution, eigenvalue_map, optimal_predictor
 from ssl_hub.theory import decoupled, derived, discrete, dynamics, fixed_points, lowdim, scrambling
-from ssl_hub.theory.dynamics import Array, Flow, Trajectory, simulate
+from ssl_hub.theory.flow import Array, Flow
+from ssl_hub.theory.integrate import simulate
 from tests.theory.reference_quantities import along
 
 Case = Mapping[str, Any]
+
+# The names of the files.
 FORMS: dict[str, discrete.Form] = {"paper": "paper", "homog": "homogeneous", "code": "normalised"}
+SOLUTIONS: dict[str, Solution] = {
+    "right": "right",
+    "left": "left",
+    "sylvester": "sylvester",
+    "caption_regularised": "caption",
+}
 
-
+SYSTEMS: dict[frozenset[str], Any] = {
+    frozenset(kind.state_names): kind
+    for kind in (
+        dynamics.ByolFlow,
+        dynamics.SimSiamFlow,
+        dynamics.NoPredictorByolFlow,
+        dynamics.NoPredictorFlow,
+        dynamics.PredictorCorrelationFlow,
+        dynamics.BalancedPredictorFlow,
+        decoupled.DecoupledFlow,
+        decoupled.DecoupledEmaFlow,
+        decoupled.ParabolaFlow,
+        decoupled.ParabolaEmaFlow,
+        lowdim.LowDimFlow,
+        lowdim.LowDimFixedTargetFlow,
+        lowdim.LowDimNoPredictorFlow,
+    )
+}
 # What the words of a case say of its equations.
 WITHOUT_STOP_GRADIENT = r"\bno[ _-]?stop|without[ _]stop|_no_stop|theorem[ _]2|kron|2 ?x'"
 SYMMETRISED = r"(?<!un)(?<!not )symmetrised"
@@ -90,78 +119,40 @@ def flow_of(case: Case) -> Flow:
     """The flow of an ode case."""
     inputs = case["inputs"]
     params, states = dict(inputs["params"]), frozenset(inputs["init"])
-    stop_gradient, symmetrise = not _says(case, WITHOUT_STOP_GRADIENT), _says(case, SYMMETRISED)
-    if states == {"Wp", "W", "Wa"}:
-        return dynamics.ByolFlow(**_as_data(params), symmetrise=symmetrise)
-    if states == {"Wp", "W"}:
-        return dynamics.SimSiamFlow(**_as_data(params), stop_gradient=stop_gradient, symmetrise=symmetrise)
-    if states == {"W", "Wa"}:
-        return dynamics.NoPredictorByolFlow(**_as_correlations(params))
-    if states == {"W"}:
-        params.pop("X", None)
-        return dynamics.NoPredictorFlow(**params, stop_gradient=stop_gradient)
-    if states == {"Wp", "F"}:
-        return dynamics.PredictorCorrelationFlow(**params, symmetrise=symmetrise)
-    if states == {"wp", "w", "wa"}:
-        return lowdim.LowDimFlow(**params)
-    if states == {"w", "wa"}:
-        if _says(case, TIED):
-            return lowdim.LowDimTiedFlow(**params)
-        params.pop("alpha_p", None)
-        return lowdim.LowDimNoPredictorFlow(**params)
-    if states == {"wp", "w"} and "wa" not in params:
-        params.pop("beta", None)
-        return lowdim.LowDimSimSiamFlow(**params)
-    simple: dict[frozenset[str], type[Flow]] = {
-        frozenset({"Wp"}): dynamics.BalancedPredictorFlow,
-        frozenset({"p", "s"}): decoupled.DecoupledFlow,
-        frozenset({"p", "s", "tau"}): decoupled.DecoupledEmaFlow,
-        frozenset({"p"}): decoupled.ParabolaFlow,
-        frozenset({"p", "tau"}): decoupled.ParabolaEmaFlow,
-        frozenset({"wp", "w"}): lowdim.LowDimFixedTargetFlow,
-    }
-    if states not in simple:
+    if states not in SYSTEMS:
         raise UsageError(
             f"case {case['id']} has the states {', '.join(sorted(states))}; no flow of the paper has these"
         )
-    return simple[states](**params)
+    kind = SYSTEMS[states]
+    if kind is lowdim.LowDimFixedTargetFlow and "wa" not in params:
+        kind = lowdim.LowDimSimSiamFlow
+    if kind is lowdim.LowDimNoPredictorFlow and _says(case, TIED):
+        kind = lowdim.LowDimTiedFlow
+    if "Sigma_s" in params:
+        params["X"], params["Xprime"] = params["Sigma_d"], np.subtract(params["Sigma_s"], params["Sigma_d"])
+    elif {"X", "Xprime"} <= params.keys():
+        params["Sigma_s"], params["Sigma_d"] = np.add(params["X"], params["Xprime"]), params["X"]
+    params["stop_gradient"], params["symmetrise"] = not _says(case, WITHOUT_STOP_GRADIENT), _says(case, SYMMETRISED)
+    return kind(**{field.name: params[field.name] for field in fields(kind) if field.name in params})
 
 
 def _says(case: Case, pattern: str) -> bool:
     return re.search(pattern, f"{case['id']} {case['equation']}".lower()) is not None
 
 
-def _as_data(params: dict[str, Any]) -> dict[str, Any]:
-    if "Sigma_s" in params:
-        params = {**params, **dynamics.from_correlations(params.pop("Sigma_s"), params.pop("Sigma_d"))}
-    return params
-
-
-def _as_correlations(params: dict[str, Any]) -> dict[str, Any]:
-    if "X" in params:
-        X, Xprime = np.asarray(params.pop("X")), np.asarray(params.pop("Xprime"))
-        params = {**params, "Sigma_s": X + Xprime, "Sigma_d": X}
-    return params
-
-
 def _ode(case: Case) -> dict[str, Any]:
-    flow = flow_of(case)
-    inputs = case["inputs"]
-    path = simulate(flow, inputs["init"], inputs["t_eval"], **_tolerances(flow))
+    flow, inputs = flow_of(case), case["inputs"]
+    # Collapsing (p, s) must be right to relative accuracy: c = e^{2 eta t} (s - p^2 / alpha_p) undoes their decay.
+    decoupled_modes = isinstance(flow, (decoupled.DecoupledFlow, decoupled.DecoupledEmaFlow))
+    tolerances = {"rtol": 3e-14, "atol": 1e-60} if decoupled_modes else {}
+    path = simulate(flow, inputs["init"], inputs["t_eval"], **tolerances)
     quantities = along(path, inputs["init"])
-    states = []
-    for index, t in enumerate(path.t):
-        states.append(
-            {"t": float(t), **path.at(index), "derived": {name: values[index] for name, values in quantities.items()}}
-        )
-    return {"states": states}
-
-
-def _tolerances(flow: Flow) -> dict[str, Any]:
-    """Collapsing (p, s) must be right to relative accuracy: c = e^{2 eta t} (s - p^2 / alpha_p) undoes their decay."""
-    if isinstance(flow, (decoupled.DecoupledFlow, decoupled.DecoupledEmaFlow)):
-        return {"rtol": 3e-14, "atol": 1e-60}
-    return {}
+    return {
+        "states": [
+            {"t": float(t), **path.at(i), "derived": {name: values[i] for name, values in quantities.items()}}
+            for i, t in enumerate(path.t)
+        ]
+    }
 
 
 def _static(case: Case) -> dict[str, Any]:
@@ -170,21 +161,7 @@ def _static(case: Case) -> dict[str, Any]:
         return _scrambling(inputs)
     params: dict[str, Any] = {name: float(value) for name, value in inputs.items() if value.ndim == 0}
     if "F" in inputs:
-        Wp, F = inputs["Wp"], inputs["F"]
-        symmetric = dynamics.PredictorCorrelationFlow(**params)
-        dWp, dF = symmetric.velocity(Wp, F)
-        alpha_p, eta = symmetric.alpha_p, symmetric.eta
-        L, K = dynamics.commutator(F, Wp), derived.alignment_matrix(symmetric, Wp, F)
-        rate = dF - dynamics.anticommutator(Wp, dWp) / alpha_p + 2 * eta * (F - Wp @ Wp / alpha_p)
-        return {
-            "L": L,
-            "K": K,
-            "K_eigs": np.linalg.eigvalsh(K),
-            "dL": -L @ K - K @ L,
-            "dWp": dWp,
-            "dF": dF,
-            "theorem1_defect_rate": rate,
-        }
+        return _alignment(inputs["Wp"], inputs["F"], params)
     X, Xprime, Wp, W = inputs["X"], inputs["Xprime"], inputs["Wp"], inputs["W"]
     if "Wa" in inputs:
         dWp, dW, dWa = dynamics.ByolFlow(X=X, Xprime=Xprime, **params).velocity(Wp, W, inputs["Wa"])
@@ -195,6 +172,16 @@ def _static(case: Case) -> dict[str, Any]:
     H = derived.collapse_matrix(simsiam, Wp)
     J = discrete.squared_error(Wp, W, W, X, Xprime)
     return {"dWp": dWp, "dW": dW, "H": H, "H_eigs": np.linalg.eigvalsh(H), "J": J}
+
+
+def _alignment(Wp: Array, F: Array, params: dict[str, Any]) -> dict[str, Any]:
+    flow = dynamics.PredictorCorrelationFlow(**params)
+    dWp, dF = flow.velocity(Wp, F)
+    L, K = dynamics.commutator(F, Wp), derived.alignment_matrix(flow, Wp, F)
+    D = derived.balance(Wp, F, alpha_p=flow.alpha_p)
+    rate = dF - dynamics.anticommutator(Wp, dWp) / flow.alpha_p + 2 * flow.eta * D
+    names = ("L", "K", "K_eigs", "dL", "dWp", "dF", "theorem1_defect_rate")
+    return dict(zip(names, (L, K, np.linalg.eigvalsh(K), -L @ K - K @ L, dWp, dF, rate), strict=True))
 
 
 def _scrambling(inputs: Mapping[str, Array]) -> dict[str, Any]:
@@ -229,79 +216,66 @@ def _table(case: Case) -> dict[str, Any]:
 
 
 def _lowdim_table(params: Mapping[str, float]) -> dict[str, Any]:
-    pair = {name: params[name] for name in ("lambda_s", "lambda_d")}
-    beta, alpha_p = params["beta"], params["alpha_p"]
-    left = lowdim.LowDimFixedTargetFlow(**pair, alpha_p=alpha_p)
-    middle = lowdim.LowDimTiedFlow(**pair, alpha_p=alpha_p, beta=beta)
-    right = lowdim.LowDimNoPredictorFlow(**pair, beta=beta)
-    end = pair["lambda_d"] / pair["lambda_s"] / np.sqrt(alpha_p)
+    beta, rest = params["beta"], {name: params[name] for name in ("lambda_s", "lambda_d", "alpha_p")}
+    left = lowdim.LowDimFixedTargetFlow(**rest)
+    full, middle, right = (
+        kind(**rest, beta=beta) for kind in (lowdim.LowDimFlow, lowdim.LowDimTiedFlow, lowdim.LowDimNoPredictorFlow)
+    )
+    ratio = params["lambda_d"] / params["lambda_s"]
+    end = ratio / np.sqrt(params["alpha_p"])
+
+    def eigenvalues(flow: Flow, **state: float) -> Array:
+        return fixed_points.fixed_point(flow, **state).eigenvalues.real
+
     return {
-        "left_origin_eigs": fixed_points.fixed_point(left, wp=0.0, w=0.0).eigenvalues.real,
-        "middle_origin_eigs": fixed_points.fixed_point(middle, w=0.0, wa=0.0).eigenvalues.real,
+        "left_origin_eigs": eigenvalues(left, wp=0.0, w=0.0),
+        "middle_origin_eigs": eigenvalues(middle, w=0.0, wa=0.0),
         "middle_noncollapsed": [end, end],
-        "middle_noncollapsed_eigs": fixed_points.fixed_point(middle, w=end, wa=end).eigenvalues.real,
-        "right_origin_eigs": fixed_points.fixed_point(right, w=0.0, wa=0.0).eigenvalues.real,
-        "full_line_c0p8_eigs": fixed_points.lowdim_line_eigenvalues(
-            lowdim.LowDimFlow(**pair, alpha_p=alpha_p, beta=beta), 0.8
-        ).real,
+        "middle_noncollapsed_eigs": eigenvalues(middle, w=end, wa=end),
+        "right_origin_eigs": eigenvalues(right, w=0.0, wa=0.0),
+        "full_line_c0p8_eigs": eigenvalues(full, wp=ratio, w=0.8, wa=0.8),
     }
 
 
 def _discrete(case: Case) -> dict[str, Any]:
-    inputs = dict(case["inputs"])
-    alpha, steps, init = inputs.pop("alpha"), inputs.pop("steps"), inputs.pop("init", None)
-    if isinstance(init, list):
-        names = ("p", "s", "tau")[: len(init)]
-        path = _euler_of(case, inputs, dict(zip(names, init, strict=True)), alpha, steps)
-        return {"states": np.stack([path[name] for name in names], axis=-1)}
-    init = init or {name: inputs.pop(name) for name in ("Wp", "W", "Wa", "F") if name in inputs}
-    return dict(_euler_of(case, inputs, init, alpha, steps).states)
-
-
-def _euler_of(case: Case, params: Mapping[str, Any], init: Mapping[str, Any], alpha: float, steps: Any) -> Trajectory:
+    params = dict(case["inputs"])
+    alpha, steps, init = params.pop("alpha"), params.pop("steps"), params.pop("init", None)
+    in_rows = isinstance(init, list)
+    if in_rows:
+        init = dict(zip(("p", "s", "tau"), init, strict=False))
+    init = init or {name: params.pop(name) for name in ("Wp", "W", "Wa", "F") if name in params}
     flow = flow_of({**case, "inputs": {"params": params, "init": init}})
-    return discrete.euler(flow, init, alpha, steps)
+    states = discrete.euler(flow, init, alpha, steps).states
+    return {"states": np.stack(list(states.values()), axis=-1)} if in_rows else dict(states)
 
 
 def _directpred(case: Case) -> dict[str, Any]:
-    import torch
-
-    from ssl_hub.model.spectrum import Solution, eigenvalue_map, optimal_predictor
-
-    inputs = case["inputs"]
+    inputs, outputs = case["inputs"], case.get("outputs", {})
     if "f_view1" in inputs:
         averages, F = [], None
-        for one, two in zip(inputs["f_view1"], inputs["f_view2"], strict=True):
-            F = discrete.running_correlation(F, np.concatenate([np.array(one), np.array(two)]), rho=inputs["rho"])
+        for views in zip(inputs["f_view1"], inputs["f_view2"], strict=True):
+            F = discrete.running_correlation(F, np.concatenate([np.array(view) for view in views]), rho=inputs["rho"])
             averages.append(F)
         return {"Fhat_after_each_batch": averages}
     F = np.asarray(inputs["F"], dtype=np.float64)
-    tensor = torch.from_numpy(F)
     if "M2" in inputs:
-        cross = torch.tensor(inputs["M2"], dtype=torch.float64)
-        names: dict[str, Solution] = {
-            "right": "right",
-            "left": "left",
-            "sylvester": "sylvester",
-            "caption_regularised": "caption",
-        }
+        tensors = torch.from_numpy(F), torch.tensor(inputs["M2"], dtype=torch.float64)
         return {
-            name: optimal_predictor(tensor, cross, reg=inputs["reg"], solution=solution).numpy()
-            for name, solution in names.items()
+            name: optimal_predictor(*tensors, reg=inputs["reg"], solution=solution).numpy()
+            for name, solution in SOLUTIONS.items()
         }
-    s = np.linalg.eigvalsh(dynamics.symmetric_part(F))
-
-    def predictors(eps: float, c: float) -> dict[str, Any]:
-        values: dict[str, Any] = {"eigs": s}
-        for name, form in FORMS.items():
-            values[f"p_{name}"] = eigenvalue_map(torch.from_numpy(s), eps=eps, c=c, form=form).numpy()
-            values[f"Wp_{name}"] = discrete.direct_predictor(F, eps=eps, c=c, form=form)
-        return values
-
-    outputs = case.get("outputs", {})
     if "by_c" in outputs:
-        return {"by_c": {key: predictors(0.0, float(key)) for key in outputs["by_c"]}}
-    return {"by_eps": {key: predictors(float(key), 0.0) for key in outputs.get("by_eps", ("0.1",))}}
+        return {"by_c": {key: _predictors(F, eps=0.0, c=float(key)) for key in outputs["by_c"]}}
+    return {"by_eps": {key: _predictors(F, eps=float(key), c=0.0) for key in outputs.get("by_eps", ("0.1",))}}
+
+
+def _predictors(F: Array, *, eps: float, c: float) -> dict[str, Any]:
+    s = np.linalg.eigvalsh(dynamics.symmetric_part(F))
+    values: dict[str, Any] = {"eigs": s}
+    for name, form in FORMS.items():
+        values[f"p_{name}"] = eigenvalue_map(torch.from_numpy(s), eps=eps, c=c, form=form).numpy()
+        values[f"Wp_{name}"] = discrete.direct_predictor(F, eps=eps, c=c, form=form)
+    return values
 
 
 def _loop(case: Case) -> dict[str, Any]:
@@ -311,9 +285,8 @@ def _loop(case: Case) -> dict[str, Any]:
         "symmetric" if "sym" in equation else "direct" if "corr" in equation else "regular"
     )
     settings = {name: inputs[name] for name in ("lr", "momentum", "weight_decay", "ema_m", "rho", "eps")}
-    run = discrete.LinearTraining(
-        W=inputs["W0"], Wp=inputs["Wp0"], Wa=inputs["Wa0"], predictor=predictor, freq=freq, **settings
-    )
+    settings |= {name: inputs[f"{name}0"] for name in ("W", "Wp", "Wa")}
+    run = discrete.LinearTraining(predictor=predictor, freq=freq, **settings)
     trace = []
     for iteration, (one, two) in enumerate(zip(inputs["x1"], inputs["x2"], strict=True)):
         loss = run.step(one, two)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ssl_hub.theory import decoupled, fixed_points, lowdim
+from ssl_hub.theory import decoupled, fixed_points
 from ssl_hub.theory.derived import (
     alignment_matrix,
     balance,
@@ -16,69 +16,50 @@ from ssl_hub.theory.derived import (
     normalised_commutator,
     proportionality,
 )
-from ssl_hub.theory.dynamics import (
-    Array,
-    BalancedPredictorFlow,
-    ByolFlow,
-    NoPredictorByolFlow,
-    NoPredictorFlow,
-    PredictorCorrelationFlow,
-    SimSiamFlow,
-    Trajectory,
-    commutator,
-    skew_part,
-    symmetric_part,
-    transpose,
-)
+from ssl_hub.theory.dynamics import NoPredictorByolFlow, SimSiamFlow, commutator, skew_part, symmetric_part, transpose
+from ssl_hub.theory.flow import Array, Trajectory
 
 
 def along(path: Trajectory, init: Mapping[str, ArrayLike]) -> dict[str, Array]:
     """What a case asks for along a single trajectory, each (T, ...)."""
-    flow = path.flow
-    if isinstance(flow, (decoupled.DecoupledFlow, decoupled.DecoupledEmaFlow)):
-        tau = path["tau"] if "tau" in path.states else getattr(flow, "tau", 1.0)
-        p, s, alpha_p = path["p"], path["s"], flow.alpha_p
-        K = decoupled.K_eigenvalue(p, s, sigma2=flow.sigma2, alpha_p=alpha_p, eta=flow.alignment_decay, tau=tau)
-        c = decoupled.integral_of_motion(p, s, alpha_p=alpha_p) * np.exp(2 * flow.eta * path.t)
+    flow, states = path.flow, path.states
+    if {"p", "s"} <= states.keys():
+        p, s, tau = path["p"], path["s"], states.get("tau", getattr(flow, "tau", 1.0))
+        K = decoupled.K_eigenvalue(p, s, sigma2=flow.sigma2, alpha_p=flow.alpha_p, eta=flow.alignment_decay, tau=tau)
+        c = decoupled.integral_of_motion(p, s, alpha_p=flow.alpha_p) * np.exp(2 * flow.eta * path.t)
         return {"c": c, "K": K}
-    if isinstance(flow, decoupled.ParabolaEmaFlow):
+    if {"p", "tau"} <= states.keys():
         start = {name: float(np.asarray(value)) for name, value in init.items()}
         return {"tau_closed_form": fixed_points.tau_closed_form(flow, start, path.t)}
-    if isinstance(flow, (lowdim.LowDimFlow, lowdim.LowDimSimSiamFlow, lowdim.LowDimFixedTargetFlow)):
+    if {"wp", "w"} <= states.keys():
         wp, w = path["wp"], path["w"]
-        return {"prod": wp * w, "cons": lowdim.conserved(wp, w, alpha_p=flow.alpha_p)}
-    return _along_matrices(path)
+        return {"prod": wp * w, "cons": decoupled.integral_of_motion(wp, w**2, alpha_p=flow.alpha_p)}
+    return _along_matrices(path) if flow.state_ndim else {}
 
 
 def _along_matrices(path: Trajectory) -> dict[str, Array]:
-    flow = path.flow
+    flow, states = path.flow, path.states
+    out = {"normW": norm(path["W"])} if "W" in states else {}
     if isinstance(flow, NoPredictorByolFlow):
-        return {"normW": norm(path["W"]), **_scrambled_norms(flow, path["W"])}
-    if isinstance(flow, NoPredictorFlow):
-        return {"normW": norm(path["W"])}
-    if not isinstance(flow, (ByolFlow, SimSiamFlow, PredictorCorrelationFlow, BalancedPredictorFlow)):
-        return {}
-    Wp = path["Wp"]
-    out = {"normWp": norm(Wp), "normA": norm(symmetric_part(Wp)), "normB": norm(skew_part(Wp))}
-    if isinstance(flow, BalancedPredictorFlow):
+        out |= _scrambled_norms(flow, path["W"])
+    if "Wp" not in states:
         return out
-    growth = np.exp(2 * flow.eta * path.t)[:, None, None]
-    if isinstance(flow, PredictorCorrelationFlow):
-        F = path["F"]
+    Wp = path["Wp"]
+    out |= {"normWp": norm(Wp), "normA": norm(symmetric_part(Wp)), "normB": norm(skew_part(Wp))}
+    if states.keys() == {"Wp"}:
+        return out
+    F = path["F"] if "F" in states else path["W"] @ transpose(path["W"])
+    out["invariance_C"] = np.exp(2 * flow.eta * path.t)[:, None, None] * balance(Wp, F, alpha_p=flow.alpha_p)
+    if "F" in states:
         out["comm_norm"] = norm(commutator(F, Wp))
         out["comm_norm_normalised"] = normalised_commutator(Wp, F)
-        out["K_eigs"] = np.asarray(np.linalg.eigvalsh(symmetric_part(alignment_matrix(flow, Wp, F))), dtype=np.float64)
-        out["invariance_C"] = growth * balance(Wp, F, alpha_p=flow.alpha_p)
-        return out
-    W = path["W"]
-    out["normW"] = norm(W)
-    out["invariance_C"] = growth * balance(Wp, W @ transpose(W), alpha_p=flow.alpha_p)
+        out["K_eigs"] = np.linalg.eigvalsh(symmetric_part(alignment_matrix(flow, Wp, F)))
     if isinstance(flow, SimSiamFlow):
         out["lam_min_H"] = np.array([np.linalg.eigvalsh(collapse_matrix(flow, one))[0] for one in Wp])
-        return out
-    Wa = path["Wa"]
-    out["tau_ls"], out["corr_Wa_W"] = proportionality(W, Wa)
-    return {**out, **_modes(Wp, W, Wa)}
+    if "Wa" in states:
+        out["tau_ls"], out["corr_Wa_W"] = proportionality(path["W"], path["Wa"])
+        out |= _modes(Wp, path["W"], path["Wa"])
+    return out
 
 
 def _modes(Wp: Array, W: Array, Wa: Array) -> dict[str, Array]:

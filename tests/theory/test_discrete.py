@@ -6,8 +6,9 @@ import torch
 
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, ParabolaFlow
-from ssl_hub.theory.discrete import LinearTraining, direct_predictor, euler, population_moments, squared_error
-from ssl_hub.theory.dynamics import ByolFlow, simulate
+from ssl_hub.theory.discrete import LinearTraining, euler, population_moments, squared_error
+from ssl_hub.theory.dynamics import ByolFlow
+from ssl_hub.theory.integrate import simulate
 
 
 def start(seed=0, n1=6, n2=4):
@@ -140,13 +141,6 @@ def test_effective_learning_rate_with_momentum():
     exact = simulate(flow, start(), [3000 * 1e-3])
     np.testing.assert_allclose(run.W, exact["W"][0], atol=5e-3)
     assert np.abs(run.W - simulate(flow, start(), [3000 * 1e-4])["W"][0]).max() > 0.05
-
-
-def test_direct_predictor_forms_differ_by_their_scale():
-    F = np.diag([4.0, 1.0])
-    np.testing.assert_allclose(np.diag(direct_predictor(F, eps=0.1)), [1.1, 0.6])
-    np.testing.assert_allclose(np.diag(direct_predictor(F, eps=0.1, form="paper")), [2.4, 1.4])
-    np.testing.assert_allclose(np.diag(direct_predictor(F, eps=0.1, form="homogeneous")), [2.2, 1.2])
 
 
 @pytest.mark.parametrize(

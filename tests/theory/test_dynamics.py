@@ -2,28 +2,24 @@
 
 import numpy as np
 import pytest
-from scipy.linalg import expm
 
 from ssl_hub.errors import UsageError
 from ssl_hub.theory.decoupled import DecoupledEmaFlow, DecoupledFlow, ParabolaEmaFlow, ParabolaFlow
 from ssl_hub.theory.dynamics import (
     BalancedPredictorFlow,
     ByolFlow,
-    NoPredictorByolFlow,
     NoPredictorFlow,
     PredictorCorrelationFlow,
     SimSiamFlow,
     as_isotropic,
-    from_correlations,
-    simulate,
 )
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.lowdim import (
     LowDimFixedTargetFlow,
     LowDimFlow,
     LowDimNoPredictorFlow,
     LowDimSimSiamFlow,
     LowDimTiedFlow,
-    conserved,
 )
 from ssl_hub.theory.scrambling import additive_scrambling, conserved_projection, multiplicative_scrambling
 
@@ -132,19 +128,6 @@ def test_decay_of_the_predictor_alone_lets_s_grow_linearly():
     assert slope == pytest.approx(2 * 0.05 / (2.0 * 1.2**2), rel=5e-3)  # 2 eta_p tau^2 / (alpha_p k^2)
 
 
-def test_low_dimension_is_the_decoupled_mode():
-    times = [0.0, 1.0, 10.0, 40.0]
-    low = simulate(
-        LowDimFlow(lambda_s=1.3, lambda_d=1.0, alpha_p=2.0, beta=0.4, eta=0.01), {"wp": 0.3, "w": 0.5, "wa": 0.1}, times
-    )
-    mode = simulate(
-        DecoupledEmaFlow(sigma2=0.3, alpha_p=2.0, beta=0.4, eta=0.01), {"p": 0.3, "s": 0.25, "tau": 0.2}, times
-    )
-    np.testing.assert_allclose(low["wp"], mode["p"], atol=1e-10)
-    np.testing.assert_allclose(low["w"] ** 2, mode["s"], atol=1e-10)
-    np.testing.assert_allclose(low["wa"] / low["w"], mode["tau"], atol=1e-10)
-
-
 @pytest.mark.parametrize("alpha_p", [1.0, 4.0])
 def test_tied_submanifold_is_invariant_for_every_alpha_p(alpha_p):
     w = 0.3
@@ -163,21 +146,6 @@ def test_low_dimensional_panels_are_restrictions_of_the_full_flow():
     assert LowDimSimSiamFlow(alpha_p=2.0, eta_p=0.1).velocity(wp, w) == pytest.approx(tied[:2])
     bare = LowDimFlow(alpha_p=2.0, beta=0.6).velocity(np.float64(1.0), w, wa)
     assert LowDimNoPredictorFlow(beta=0.6).velocity(w, wa) == pytest.approx(bare[1:])
-
-
-def test_conserved_quantity_of_the_low_dimensional_flow():
-    path = simulate(LowDimFlow(alpha_p=3.0, beta=0.2), {"wp": [0.5, 2.0], "w": 0.4, "wa": 0.1}, [0.0, 1.0, 30.0])
-    assert np.ptp(conserved(path["wp"], path["w"], alpha_p=3.0), axis=0).max() < 1e-12
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_multiplicative_scrambling_keeps_exactly_the_conserved_subspace(seed):
-    rng = np.random.default_rng(seed)
-    data, U = matrices(seed)[0], np.linalg.qr(rng.standard_normal((4, 2)))[0]
-    views = multiplicative_scrambling(data, U)
-    np.testing.assert_allclose(views.product, conserved_projection(U), atol=1e-12)
-    assert np.linalg.eigvalsh(views.Sigma_s - views.Sigma_d)[0] > -1e-12
-    assert not np.allclose(views.Sigma_s, data, atol=0.1)  # what the paper prints
 
 
 def test_multiplicative_scrambling_against_random_views():
@@ -200,18 +168,6 @@ def test_additive_scrambling_has_all_features_below_one():
     assert values.min() > 0 and values.max() < 1 and (np.diff(values) <= 0).all()
     product = additive_scrambling(data, noise).product
     np.testing.assert_allclose(rows @ product, values[:, None] * rows, atol=1e-12)
-
-
-def test_without_predictor_only_the_conserved_subspace_survives():
-    U = np.linalg.qr(np.random.default_rng(3).standard_normal((4, 2)))[0]
-    views = multiplicative_scrambling(matrices(3)[0], U)
-    W = matrices(3)[3]
-    end = simulate(NoPredictorByolFlow(**views._asdict(), beta=0.3), {"W": W, "Wa": W}, [600.0])["W"][0]
-    np.testing.assert_allclose(end, W @ conserved_projection(U), atol=1e-8)
-    X, Xprime = from_correlations(*views).values()
-    simsiam = W @ expm(-Xprime * 200.0)
-    np.testing.assert_allclose(simsiam, W @ conserved_projection(U), atol=1e-8)
-    np.testing.assert_allclose(X + Xprime, views.Sigma_s)
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,10 @@ def test_drawn_figure_is_not_clipped(name, tmp_path):
 def test_parameters_stand_under_the_figure_and_formulas_are_whole():
     for name, spec in figures.FIGURES.items():
         used = figures.parameters(name)
-        paragraphs = figures.footer(spec, used)
+        paragraphs = figures.footer(name, used)
         lines = [line for paragraph in paragraphs for line in figures.wrapped(paragraph)]
         assert all(line.count("$") % 2 == 0 for line in lines), lines
-        assert all(f"{used[key]:g}" in paragraphs[-1] for key in spec.shown)
+        assert all(f"{used[key]:g}" in paragraphs[-1] for key in spec.shown.split())
 
 
 def test_wrong_requests_are_named(tmp_path, monkeypatch):
@@ -129,8 +129,8 @@ def test_wrong_requests_are_named(tmp_path, monkeypatch):
         figures.draw("statespac", tmp_path / "a.png")
     with pytest.raises(UsageError, match="no parameter 'eta', did you mean 'etas'"):
         figures.draw("stationary", tmp_path / "a.png", eta=0.1)
-    with pytest.raises(UsageError, match=r"suffix is '.gif'; expected .png, .pdf or .svg"):
-        figures.draw("stationary", tmp_path / "a.gif")
+    with pytest.raises(UsageError, match=r"suffix is '.gif'; expected .png, .pdf or .svg"):  # before it is computed
+        figures.draw("stationary", tmp_path / "a.gif", etas="not numbers")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match="figures need matplotlib"):
         figures.draw("stationary", tmp_path / "a.png")

@@ -6,7 +6,6 @@ import pytest
 from ssl_hub.errors import UsageError
 from ssl_hub.theory import fixed_points
 from ssl_hub.theory.decoupled import (
-    DecoupledEmaFlow,
     DecoupledFlow,
     Delta,
     K_eigenvalue,
@@ -14,7 +13,7 @@ from ssl_hub.theory.decoupled import (
     ParabolaFlow,
     integral_of_motion,
 )
-from ssl_hub.theory.dynamics import simulate
+from ssl_hub.theory.integrate import simulate
 from ssl_hub.theory.lowdim import LowDimFixedTargetFlow, LowDimFlow
 
 SETTINGS = [(0.0, 0.01, 1.0, 1.0), (0.3, 0.04, 0.8, 4.0), (1.0, 0.01, 0.5, 0.5)]
@@ -123,7 +122,7 @@ def test_low_dimensional_stability():
     np.testing.assert_allclose(origin.eigenvalues.real, [-1.0, 1.0])  # lambda_d w_a sqrt(alpha_p)
     assert origin.stability == "saddle"
     flow, c = LowDimFlow(alpha_p=3.0, beta=0.4), 0.8
-    zero, *pair = sorted(fixed_points.lowdim_line_eigenvalues(flow, c).real, key=abs)
+    zero, *pair = sorted(fixed_points.fixed_point(flow, wp=0.5, w=c, wa=c).eigenvalues.real, key=abs)
     np.testing.assert_allclose(sorted(pair), np.sort(np.roots([1, 3 * c * c + 0.25 + 0.4, 3 * 0.4 * c * c])))
     assert abs(zero) < 1e-12
     assert fixed_points.fixed_point(flow, wp=-0.3, w=0.0, wa=0.0).stability == "neutral"  # the whole line w = w_a = 0
@@ -132,18 +131,7 @@ def test_low_dimensional_stability():
 def test_collapsing_mode_has_tau_above_one():
     for beta, eta in ((0.4, 0.15), (0.4, 0.3)):
         path = simulate(ParabolaEmaFlow(eta=eta, beta=beta), {"p": 0.05, "tau": 0.0}, [80.0])
-        assert path["tau"][-1] == pytest.approx(fixed_points.collapsed_tau(beta=beta, eta=eta), rel=1e-3)
-    assert fixed_points.collapsed_tau(beta=0.4, eta=0.4) == np.inf
-
-
-@pytest.mark.parametrize("s", [0.09, 0.5])
-@pytest.mark.parametrize("tau0", [0.0, 0.6])
-def test_closed_form_of_tau_for_any_c_and_start(s, tau0):
-    flow, init = DecoupledEmaFlow(sigma2=0.3, eta=0.02, beta=0.7), {"p": 0.3, "s": s, "tau": tau0}
-    times = [1.0, 7.0, 30.0]
-    np.testing.assert_allclose(
-        fixed_points.tau_closed_form(flow, init, times), simulate(flow, init, times)["tau"], atol=1e-10
-    )
+        assert path["tau"][-1] == pytest.approx(beta / (beta - eta), rel=1e-3)
 
 
 def test_slow_target_traps_more_and_a_copied_one_does_not():

@@ -25,6 +25,7 @@ from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
 from ssl_hub.config import Backbone, Part, Projector, Recipe
+from ssl_hub.model import backbones
 from ssl_hub.model.backbones import SmallImageResNet
 from ssl_hub.zoo import get_recipe
 
@@ -105,6 +106,11 @@ def headless(small_padding: int | None = None) -> nn.Module:
 def cut(model: nn.Module) -> nn.Sequential:
     """All children but the last in a Sequential, whose names are numbers."""
     return nn.Sequential(*list(model.children())[:-1])
+
+
+def tiny() -> nn.Module:
+    """The backbone of the recipes for digits, which no project wrote."""
+    return lived_in(backbones.create("resnet10_tiny"))
 
 
 def mlp(*widths: int, affine: bool = True, bias: bool = True) -> nn.Sequential:

@@ -19,7 +19,6 @@ from ssl_hub.codec import parse_assignments
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.card_command import command
 from ssl_hub.hub.importers.importing import import_checkpoint
-from ssl_hub.model import backbones
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.lineage import inherited, lineage_of, pretrained
 from ssl_hub.model.parts import with_defaults
@@ -52,7 +51,7 @@ def origins(tmp_path_factory) -> dict[str, Path]:
         made["recipe"] = home / "recipe"
         made["recipe"].mkdir()
         make_release(made["recipe"])
-        torch.save(others.lived_in(backbones.create("resnet10_tiny")).state_dict(), home / "theirs.pt")
+        torch.save(others.tiny().state_dict(), home / "theirs.pt")
         imported = import_checkpoint(home / "theirs.pt", "byol-digits", name="import")
         made["import"] = imported.folder
         tuned = {

@@ -38,7 +38,7 @@ def started(chosen):
 
 @pytest.fixture
 def saved(tmp_path):
-    model = others.lived_in(backbones.create("resnet10_tiny"))
+    model = others.tiny()
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     return model, tmp_path / "weights.safetensors"
 

@@ -21,18 +21,12 @@ from ssl_hub.hub.glance import problem_of
 from ssl_hub.hub.store import load
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE
+from tests.hub.releases import places
 
 JSON = (CONFIG, RECIPE, RESULTS_FILE, HASHES, "heads/digits.json")
 TENSORS = (MODEL, METHOD, "heads/digits.safetensors")
 VALUES = (None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x" * 5000, "../../etc", [], {}, [[]], {"a": [1]})
 MOST_SECONDS, MOST_KILOBYTES = 10, 400_000  # of a processor, for one variant; what all of them may add to the memory
-
-
-def places(value, path=()):
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from places(item, (*path, key))
 
 
 def another_json(draw: random.Random, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ssl_hub.hub.store import load
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import add_classifier, save_release, write_recipe
 from ssl_hub.model.results import Result, append_results
@@ -37,6 +38,12 @@ def make_release(folder: Path, **options: object) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def features(name: str | Path, **options: Any) -> torch.Tensor:
+    """What a release, loaded by its name, makes of two images."""
+    with torch.no_grad():
+        return load(name, **options)(torch.linspace(-1, 1, 2 * 3 * 16 * 16).view(2, 3, 16, 16))
 
 
 def flip(path: Path, place: int = -6) -> None:

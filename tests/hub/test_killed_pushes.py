@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from ssl_hub.hub.publish import push
-from ssl_hub.hub.store import load
 from ssl_hub.hub.verify import check
 from ssl_hub.model.files import RESULTS_FILE
 from tests.hub.hub_server import surroundings
-from tests.hub.releases import measured
+from tests.hub.releases import features, measured
 
 NAME = "ann/digits"
 MOMENTS = 20
@@ -67,7 +66,5 @@ def test_killed_at_twenty_moments_and_pushed_again(hub, run, tmp_path):
         assert [process.returncode for process in again] == [0, 0], said
         assert ("unchanged" in said[0]) == (found == new) and said[1] == ""
         assert release_on_main(hub, tmp_path / f"again-{moment}") == new
-    image = torch.zeros(1, 3, 16, 16)
-    with torch.no_grad():
-        assert torch.equal(load(f"hf-hub:{NAME}")(image), load(run)(image))
+    assert torch.equal(features(f"hf-hub:{NAME}"), features(run))
     assert False in outcomes

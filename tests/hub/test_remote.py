@@ -16,7 +16,7 @@ from ssl_hub.hub.remote import Repository
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE
 from tests.hub.hub_server import FOREVER, TOKEN
-from tests.hub.releases import contents, measured
+from tests.hub.releases import contents, features, measured
 
 NAME = "ann/digits"
 
@@ -26,11 +26,6 @@ def published(hub, run):
     """The server, with the run as a repository."""
     hub.add(NAME, contents(run))
     return hub
-
-
-def features(name, **options):
-    with torch.no_grad():
-        return store.load(name, **options)(torch.ones(2, 3, 16, 16))
 
 
 def downloaded(hub):

@@ -53,15 +53,13 @@ def test_show_prints_a_recipe_that_reads_back(capsys):
         (["knn", "pixels", "--data", "digits", "--k", "0"], "k is 0, expected a whole number of at least 1"),
         (["knn", "pixels", "--data", "digits", "--test-split", "holdout"], "'holdout'"),
         (["train", "byol-digits", "train.epoch=3"], "unknown setting 'train.epoch'; did you mean 'train.epochs'?"),
-        (["train", "byol-digits", "epochs"], "got 'epochs', expected key=value"),
+        (["train", "byol-digits", "train.epochs=1", "simsiam-digits"], "got 'simsiam-digits', expected key=value"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(capsys, arguments, message):
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
+    assert message in error and error.startswith("error: ") and error.count("\n") == 1
 
 
 def test_probe_and_knn_of_pixels_and_of_a_random_backbone(capsys):
@@ -71,8 +69,7 @@ def test_probe_and_knn_of_pixels_and_of_a_random_backbone(capsys):
         assert [r["metric"] for r in records] == ["top1", "top5"]
         for record in records:
             assert {"metric", "value", "dataset", "protocol", "split", "settings", "seed", "date"} <= record.keys()
-            assert record["dataset"] == "digits"
-            assert record["split"] == "test"
+            assert (record["dataset"], record["split"]) == ("digits", "test")
             assert 30 < record["value"] <= 100
 
 
@@ -110,8 +107,7 @@ def test_random_backbone_is_drawn_from_the_seed(capsys, monkeypatch):
 
 def test_launcher_trains_the_demo_when_given_no_recipe(capsys, tmp_path):
     output = tmp_path / "run"
-    arguments = ["train.max_steps=2", "runtime.knn_every_epochs=0", "--output", str(output)]
-    assert main(arguments, launcher="train") == 0
+    assert main(["train.max_steps=2", "runtime.knn_every_epochs=0", "--output", str(output)], launcher="train") == 0
     assert "no recipe given: training the built-in demo, directpred-digits" in capsys.readouterr().err
     assert (output / "model.safetensors").exists()
 
@@ -130,11 +126,6 @@ def test_settings_may_stand_anywhere_among_the_options(arguments, tmp_path):
     assert main([word.replace("OUT", str(run)) for word in arguments], launcher="train") == 0
     recipe = json.loads((run / "recipe.json").read_text())["recipe"]
     assert (recipe["name"], recipe["train"]["max_steps"]) == ("byol-digits", 1)
-
-
-def test_two_recipes_are_an_error(capsys):
-    assert main(["byol-digits", "train.max_steps=1", "simsiam-digits"], launcher="train") == 2
-    assert "got 'simsiam-digits', expected key=value" in capsys.readouterr().err
 
 
 def test_unknown_options_are_errors(capsys):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from argparse import ArgumentParser
-from typing import Literal, Protocol
+from argparse import ArgumentParser, Namespace
+from typing import Any, Literal, Protocol
 
 
 class Subparsers(Protocol):
@@ -41,3 +41,27 @@ def add_resume(parser: ArgumentParser) -> None:
         metavar="auto",
         help="continue the run in that folder; auto: start it, continue it, or say that it is finished",
     )
+
+
+def add_data(parser: ArgumentParser, default: str) -> None:
+    parser.add_argument("--data", help=f"registered name, path, or Hub dataset id (default: {default})")
+
+
+def add_columns(parser: ArgumentParser) -> None:
+    for name in ("image", "label"):
+        parser.add_argument(f"--{name}-column", help="of a table, where its type does not tell")
+
+
+def add_extraction(parser: ArgumentParser) -> None:
+    """How images go through a backbone."""
+    parser.add_argument("--batch-size", type=int, default=256, help="images in the backbone at a time (default 256)")
+    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+
+
+def add_json(parser: ArgumentParser, what: str = "machine-readable output") -> None:
+    parser.add_argument("--json", action="store_true", help=what)
+
+
+def options(arguments: Namespace, *names: str) -> dict[str, Any]:
+    """Those of the arguments by name, for a function that calls them the same."""
+    return {name: getattr(arguments, name) for name in names}

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 from typing import Any
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_columns, add_json, options
 from ssl_hub.errors import UsageError
 
 
@@ -16,10 +16,9 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("data", help="registered name, path, or Hub dataset id")
     parser.add_argument("--thorough", action="store_true", help="read every image, and compare all contents")
     parser.add_argument("--range", default="auto", help="black and white of more than 8 bits: auto, bits, or LOW,HIGH")
-    parser.add_argument("--image-column", help="of a table, where the column types do not decide")
-    parser.add_argument("--label-column", help="of a table, where the column types do not decide")
+    add_columns(parser)
     parser.add_argument("--sheet", metavar="FILE", help="also draw images and their views, for example to sheet.png")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    add_json(parser, "print everything as JSON")
     parser.set_defaults(run=_data)
 
 
@@ -32,7 +31,7 @@ def _data(arguments: Namespace) -> None:
     from ssl_hub.zoo.data_plan import plan
 
     out = None if arguments.sheet is None else sheet_path(arguments.sheet)
-    columns = {"image_column": arguments.image_column, "label_column": arguments.label_column}
+    columns = options(arguments, "image_column", "label_column")
     found = survey(
         arguments.data, **columns, value_range=arguments.range, thorough=arguments.thorough, progress=_progress
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_columns, add_extraction, add_json, options
 
 
 def register(commands: Subparsers) -> None:
@@ -19,11 +19,9 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--sheet", metavar="FILE", help="draw pairs from the least similar on, to a .png or .jpg file")
     parser.add_argument("--list-keep", metavar="FILE", help="write the file list of --split without duplicates")
     parser.add_argument("--list-drop", metavar="FILE", help="write the file list of what is left out")
-    parser.add_argument("--image-column", help="of a table, where its type does not tell")
-    parser.add_argument("--label-column", help="of a table, where its type does not tell")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
-    parser.add_argument("--json", action="store_true", help="print every pair as JSON")
+    add_columns(parser)
+    add_extraction(parser)
+    add_json(parser, "print every pair as JSON")
     parser.set_defaults(run=_duplicates)
 
 
@@ -38,8 +36,7 @@ def _duplicates(arguments: Namespace) -> None:
     for path in lists.values():
         refuse_missing_folder(path)
     names = ("split", "against", "threshold", "index", "image_column", "label_column", "batch_size", "workers")
-    options = {name: getattr(arguments, name) for name in names}
-    found = near_duplicates(arguments.model, arguments.data, show_progress=True, **options)
+    found = near_duplicates(arguments.model, arguments.data, show_progress=True, **options(arguments, *names))
     print(json.dumps(found.as_json(), indent=2) if arguments.json else found.text())
     for name, path in lists.items():
         write_list(found.source, found.kept() if name == "keep" else found.dropped(), path)

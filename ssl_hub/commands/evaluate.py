@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import RESUME, Subparsers, add_resume
+from ssl_hub.commands import RESUME, Subparsers, add_columns, add_data, add_extraction, add_json, add_resume, options
 from ssl_hub.processes import speaks
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ def _evaluation_arguments(parser: ArgumentParser, *, folds: bool = True) -> None
     parser.add_argument(
         "model", help="run folder, release name, timm:NAME (random), timm:NAME@TAG, init:RECIPE, or pixels"
     )
-    parser.add_argument(
-        "--data", help="registered name, path, or Hub dataset id (default: what the release was trained on)"
-    )
+    add_data(parser, "what the release was trained on")
     parser.add_argument("--train-split", help="default: the recipe's, else train")
     parser.add_argument("--test-split", help="default: the recipe's, else test")
     parser.add_argument(
@@ -61,75 +60,57 @@ def _evaluation_arguments(parser: ArgumentParser, *, folds: bool = True) -> None
     parser.add_argument(
         "--allow-overlap", action="store_true", help="judge images that are fitted to; the number then counts nowhere"
     )
-    parser.add_argument("--image-column", help="of a table, where its type does not tell")
-    parser.add_argument("--label-column", help="of a table, where its type does not tell")
+    add_columns(parser)
     parser.add_argument(
         "--range", help="black and white of more than 8 bits: auto, bits, or LOW,HIGH (default: the release's)"
     )
     parser.add_argument("--image-size", type=int, help="pixels, for timm: models and pixels")
-    parser.add_argument("--batch-size", type=int, default=256, help="images in the backbone at a time (default 256)")
-    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+    add_extraction(parser)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
 
 
-def _options(arguments: Namespace) -> dict[str, Any]:
-    names = (
-        "train_split",
-        "test_split",
-        "image_column",
-        "label_column",
-        "range",
-        "image_size",
-        "batch_size",
-        "workers",
-        "seed",
-        "holdout",
-        "folds",
-        "allow_overlap",
-    )
-    return {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+def _extraction(arguments: Namespace) -> dict[str, Any]:
+    from ssl_hub.evaluate.extraction import Extraction
+
+    return options(arguments, *(field.name for field in fields(Extraction) if hasattr(arguments, field.name)))
 
 
 def _knn(arguments: Namespace) -> None:
     from ssl_hub.evaluate.model import knn
-    from ssl_hub.train.launch import joined
 
-    with joined() as accelerator:
-        results = knn(
-            arguments.model, arguments.data, k=arguments.k, temperature=arguments.temperature,
-            accelerator=accelerator, show_progress=True, **_options(arguments),
-        )  # fmt: skip
-        if accelerator.is_main_process:
-            if (used := results[0].settings["k"]) < arguments.k:
-                print(f"note: k is {used}, all images of the train split, not {arguments.k}", file=sys.stderr)
-            _print(results, arguments.json)
+    _measure(knn, arguments, **options(arguments, "k", "temperature"))
 
 
 def _probe(arguments: Namespace) -> None:
     from ssl_hub.evaluate.model import linear_probe
+
+    overrides = parse_assignments(arguments.overrides)
+    _measure(linear_probe, arguments, overrides=overrides, **options(arguments, "protocol", "replace_head"))
+
+
+def _measure(measure: Callable[..., list[Result]], arguments: Namespace, **settings: Any) -> None:
     from ssl_hub.train.launch import joined
 
+    settings |= {"show_progress": True, **_extraction(arguments)}
     with joined() as accelerator:
-        results = linear_probe(
-            arguments.model, arguments.data, protocol=arguments.protocol,
-            overrides=parse_assignments(arguments.overrides), replace_head=arguments.replace_head,
-            accelerator=accelerator, show_progress=True, **_options(arguments),
-        )  # fmt: skip
+        results = measure(arguments.model, arguments.data, accelerator=accelerator, **settings)
         if accelerator.is_main_process:
+            used, asked = results[0].settings.get("k", 0), settings.get("k", 0)
+            if used < asked:
+                print(f"note: k is {used}, all images of the train split, not {asked}", file=sys.stderr)
             _print(results, arguments.json)
 
 
 def _finetune(arguments: Namespace) -> None:
     from ssl_hub.train.finetune import finetune
 
-    options = _options(arguments)
     if arguments.train_list is not None:
-        options["train_split"] = f"{options['train_split'] or 'train'}@{arguments.train_list}"
+        arguments.train_split = f"{arguments.train_split or 'train'}@{arguments.train_list}"
     folder, results = finetune(
         arguments.model, arguments.data, output=arguments.output, fraction=arguments.fraction,
         resume=RESUME[arguments.resume], overwrite=arguments.overwrite,
-        overrides=parse_assignments(arguments.overrides), show_progress=True, **options,
+        overrides=parse_assignments(arguments.overrides), show_progress=True, **_extraction(arguments),
     )  # fmt: skip
     if speaks():
         _print(results, arguments.json)
@@ -139,7 +120,4 @@ def _finetune(arguments: Namespace) -> None:
 def _print(results: list[Result], as_json: bool) -> None:
     from ssl_hub.evaluate.measurement import listed
 
-    if as_json:
-        print(json.dumps([asdict(result) for result in results], indent=2))
-        return
-    print("\n".join(listed(results)))
+    print(json.dumps([asdict(result) for result in results], indent=2) if as_json else "\n".join(listed(results)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_json, options
 
 
 def register(commands: Subparsers) -> None:
@@ -17,7 +17,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--input", default="uint8", help="uint8 (default; normalisation inside) or float (beside)")
     parser.add_argument("--image-size", type=int, help="pixels of a side (default: the model's)")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of an output's greatest value (default 1e-4)")
-    parser.add_argument("--json", action="store_true", help="print what is written beside the file")
+    add_json(parser, "print what is written beside the file")
     parser.set_defaults(run=_export)
 
 
@@ -27,5 +27,5 @@ def _export(arguments: Namespace) -> None:
     from ssl_hub.exporting.export import export
 
     names = ("format", "head", "features", "input", "image_size", "tolerance")
-    done = export(arguments.model, arguments.to, **{name: getattr(arguments, name) for name in names})
+    done = export(arguments.model, arguments.to, **options(arguments, *names))
     print(json.dumps(done.about, indent=2) if arguments.json else done.text())

@@ -8,7 +8,7 @@ from argparse import Namespace
 from dataclasses import asdict
 
 from ssl_hub.atomic import expanded, replace_file
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_json, options
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import readable
 
@@ -21,7 +21,7 @@ def register(commands: Subparsers) -> None:
     places.set_defaults(run=_where)
 
     listing = commands.add_parser("list", help="list the releases on this machine")
-    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(listing)
     listing.set_defaults(run=_list)
 
     verify = commands.add_parser("verify", help="check that a release is whole and as it was written")
@@ -53,17 +53,16 @@ def register(commands: Subparsers) -> None:
 def _where(arguments: Namespace) -> None:
     from ssl_hub.hub.store import ways_on, where
 
-    used = False
     found = where(arguments.name)
+    used = next((place for place in found if place.found), None)
     for place in found:
-        mark = "->" if place.found and not used else "  "
-        state = f"{place.state}, not used: an earlier place has it" if place.found and used else place.state
-        used = used or place.found
-        print(f"{mark} {place.kind:8} {place.location}  {state}")
-    if not used:
+        mark = "->" if place is used else "  "
+        unused = ", not used: an earlier place has it" if place.found and place is not used else ""
+        print(f"{mark} {place.kind:8} {place.location}  {place.state}{unused}")
+    if used is None:
         raise UsageError(f"{arguments.name!r} is in none of these places; {'; '.join(ways_on(arguments.name))}")
-    if (first := next(place for place in found if place.found)).damaged:
-        raise UsageError(f"what would be used, {first.location}, is damaged")
+    if used.damaged:
+        raise UsageError(f"what would be used, {used.location}, is damaged")
 
 
 def _list(arguments: Namespace) -> None:
@@ -118,15 +117,8 @@ def _remove(arguments: Namespace) -> None:
 def _push(arguments: Namespace) -> None:
     from ssl_hub.hub.publish import push
 
-    done = push(
-        arguments.run_folder,
-        arguments.repository,
-        private=arguments.private,
-        revision=arguments.revision,
-        dry_run=arguments.dry_run,
-        allow_collapsed=arguments.allow_collapsed,
-        licence=arguments.licence,
-    )
+    names = ("private", "revision", "dry_run", "allow_collapsed", "licence")
+    done = push(arguments.run_folder, arguments.repository, **options(arguments, *names))
     if arguments.dry_run:
         for name, size in done.files.items():
             print(f"{readable(size):>8}  {name}")
@@ -134,12 +126,10 @@ def _push(arguments: Namespace) -> None:
         print(f"every check passed; nothing was sent to {done.repository} (--dry-run)")
     elif done.commit is not None:
         state = "published and loaded back" if done.new else "unchanged: already there, and loaded back"
+        where, name = f"{done.repository} at {done.commit}", f"hf-hub:{done.repository.id}@{done.commit}"
         if done.commit.startswith("/"):
-            print(f'{state}: {done.commit}\n  ssl_hub.load("{done.commit}")')
-            return
-        print(
-            f'{state}: {done.repository} at {done.commit}\n  ssl_hub.load("hf-hub:{done.repository.id}@{done.commit}")'
-        )
+            where = name = done.commit
+        print(f'{state}: {where}\n  ssl_hub.load("{name}")')
 
 
 def _card(arguments: Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, options
 
 # Named here too, since the registry of them imports torch; a test compares.
 SOURCES = (
@@ -33,15 +33,7 @@ def register(commands: Subparsers) -> None:
 def _import(arguments: Namespace) -> None:
     from ssl_hub.hub.importers.importing import import_checkpoint
 
-    imported = import_checkpoint(
-        arguments.file,
-        arguments.recipe,
-        source=arguments.source,
-        which=arguments.which,
-        name=arguments.name,
-        to=arguments.to,
-        licence=arguments.licence,
-        padding=int(arguments.padding) if (arguments.padding or "same") != "same" else arguments.padding,
-        overrides=parse_assignments(arguments.overrides),
-    )
-    print(imported)
+    padding = int(arguments.padding) if (arguments.padding or "same") != "same" else arguments.padding
+    overrides = parse_assignments(arguments.overrides)
+    given = options(arguments, "source", "which", "name", "to", "licence")
+    print(import_checkpoint(arguments.file, arguments.recipe, padding=padding, overrides=overrides, **given))

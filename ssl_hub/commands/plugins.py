@@ -6,13 +6,13 @@ import json
 from argparse import Namespace
 from typing import Any
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_json
 from ssl_hub.registry import Registry
 
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("plugins", help="packages that register recipes, predictors, data, ... of their own")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    add_json(parser, "as JSON")
     parser.set_defaults(run=_plugins)
 
 

@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments, to_dict, to_json
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_json
 from ssl_hub.errors import UsageError
 from ssl_hub.zoo import as_modified, get_recipe, list_recipes
 
@@ -16,7 +16,7 @@ from ssl_hub.zoo import as_modified, get_recipe, list_recipes
 def register(commands: Subparsers) -> None:
     listing = commands.add_parser("recipes", help="list the recipes")
     listing.add_argument("pattern", nargs="?", default="*", help="shell-style pattern, for example 'directpred-*'")
-    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(listing)
     listing.set_defaults(run=_recipes)
 
     show = commands.add_parser("show", help="show everything about a recipe")

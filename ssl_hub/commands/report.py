@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_columns, add_data, add_extraction, options
+
+OF_DATA = ("split", "image_column", "label_column", "batch_size", "workers")
 
 
 def register(commands: Subparsers) -> None:
@@ -36,14 +37,10 @@ def _data_arguments(parser: ArgumentParser, *, split: str, image: bool = False) 
     parser.add_argument("model", help="run folder, release name, timm:NAME@TAG, init:RECIPE, or pixels")
     if image:
         parser.add_argument("image", help="an image file")
-    parser.add_argument(
-        "--data", help="registered name, path, or Hub dataset id (default: what the release was trained on)"
-    )
+    add_data(parser, "what the release was trained on")
     parser.add_argument("--split", default=split, help=f"default: {split}")
-    parser.add_argument("--image-column", help="of a table, where its type does not tell")
-    parser.add_argument("--label-column", help="of a table, where its type does not tell")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+    add_columns(parser)
+    add_extraction(parser)
 
 
 def _report(arguments: Namespace) -> None:
@@ -61,23 +58,15 @@ def _watch(arguments: Namespace) -> None:
 def _embed(arguments: Namespace) -> None:
     from ssl_hub.evaluate.embedding import embed
 
-    print(embed(arguments.model, arguments.data, out=arguments.out, **_options(arguments)))
+    print(embed(arguments.model, arguments.data, **options(arguments, "out", *OF_DATA)))
 
 
 def _similar(arguments: Namespace) -> None:
     from ssl_hub.evaluate.embedding import similar
 
-    found = similar(
-        arguments.model, arguments.image, arguments.data, k=arguments.k, out=arguments.out, index=arguments.index,
-        **_options(arguments),
-    )  # fmt: skip
+    given = options(arguments, "k", "out", "index", *OF_DATA)
+    found = similar(arguments.model, arguments.image, arguments.data, **given)
     width = max(len(neighbour.label or "") for neighbour in found)
     for place, neighbour in enumerate(found, start=1):
         same = "  (the same content)" if neighbour.same else ""
         print(f"{place:3}  {neighbour.similarity:.4f}  {neighbour.label or '':{width}}  {neighbour.id}{same}")
-
-
-def _options(arguments: Namespace) -> dict[str, Any]:
-    return {
-        name: getattr(arguments, name) for name in ("split", "image_column", "label_column", "batch_size", "workers")
-    }

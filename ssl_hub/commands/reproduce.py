@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_data, options
 
 
 def register(commands: Subparsers) -> None:
     parser = commands.add_parser("reproduce", help="train and probe a table of the paper, and judge its claims")
     parser.add_argument("table", help="for example imagenet; `ssl-hub table` lists all")
-    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: what was begun in --out)")
+    add_data(parser, "what was begun in --out")
     parser.add_argument("--out", help="folder of the reproduction (default: in the store)")
     parser.add_argument("--scale", choices=["paper", "mini"], help="mini: a reduction that fits the budget")
     parser.add_argument("--cells", metavar="GLOB", help="pattern of cell names (default: all)")
@@ -25,14 +25,5 @@ def _reproduce(arguments: Namespace) -> None:
     from ssl_hub.tables.rendering import write
     from ssl_hub.train.reproduction import reproduce
 
-    report = reproduce(
-        arguments.table,
-        data=arguments.data,
-        out=arguments.out,
-        scale=arguments.scale,
-        cells=arguments.cells,
-        seeds=arguments.seeds,
-        jobs=arguments.jobs,
-        budget_minutes=arguments.budget_minutes,
-    )
-    write(report, arguments.format)
+    names = ("data", "out", "scale", "cells", "seeds", "jobs", "budget_minutes")
+    write(reproduce(arguments.table, **options(arguments, *names)), arguments.format)

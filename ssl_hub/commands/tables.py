@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_json
 
 
 def register(commands: Subparsers) -> None:
@@ -19,7 +19,7 @@ def register(commands: Subparsers) -> None:
 
     compare = commands.add_parser("compare", help="settings in which runs differ, and their results over seeds")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run folder, or its name in the store")
-    compare.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(compare)
     compare.set_defaults(run=_compare)
 
 

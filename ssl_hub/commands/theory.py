@@ -15,11 +15,8 @@ def register(commands: Subparsers) -> None:
     spectrum = commands.add_parser("spectrum", help="draw a run's eigenvalues and alignment over training")
     spectrum.add_argument("run_folder", metavar="RUN", help="run folder, or its name in the store")
     spectrum.add_argument("--out", required=True, help="a .png, .pdf or .svg file")
-    spectrum.add_argument(
-        "--predicted",
-        action="store_true",
-        help="lay over them what the theory predicts from the run's initial network and data, which must be there",
-    )
+    predicted = "lay over them what the theory predicts from the run's initial network and data, which must be there"
+    spectrum.add_argument("--predicted", action="store_true", help=predicted)
     spectrum.set_defaults(run=_spectrum)
     _theory_arguments(commands.add_parser("theory", help="the paper's theorems, figures and what they say of a recipe"))
 
@@ -55,11 +52,8 @@ def _theory_arguments(parser: ArgumentParser) -> None:
     predict = actions.add_parser("predict", help="what the theory says of a recipe")
     predict.add_argument("recipe")
     predict.add_argument("overrides", nargs="*", metavar="key=value")
-    predict.add_argument(
-        "--measured",
-        action="store_true",
-        help="forecast a run of the recipe from its initial network and data, which must be there",
-    )
+    measured = "forecast a run of the recipe from its initial network and data, which must be there"
+    predict.add_argument("--measured", action="store_true", help=measured)
     predict.set_defaults(run=_theory_predict)
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 
 from ssl_hub.atomic import expanded
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import RESUME, Subparsers, add_resume
+from ssl_hub.commands import RESUME, Subparsers, add_data, add_resume, options
 from ssl_hub.processes import speaks
 from ssl_hub.zoo import DEMO
 
@@ -22,7 +22,7 @@ def register(commands: Subparsers) -> None:
     parser.add_argument(
         "overrides", nargs="*", metavar="key=value", help="settings, for example train.epochs=5 predictor.eps=0.01"
     )
-    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
+    add_data(parser, "the recipe's")
     parser.add_argument("--output", help="run folder (default: in the store, named after recipe and changes)")
     add_resume(parser)
     parser.add_argument("--overwrite", action="store_true", help="replace the run in that folder")
@@ -49,12 +49,8 @@ def _add_allow_change(parser: ArgumentParser) -> None:
 def _resume(arguments: Namespace) -> None:
     from ssl_hub.train.resume import resume
 
-    resume(
-        arguments.run_folder,
-        allow_change=arguments.allow_change,
-        overrides=parse_assignments(arguments.overrides),
-        show_progress=True,
-    )
+    overrides = parse_assignments(arguments.overrides)
+    resume(arguments.run_folder, allow_change=arguments.allow_change, overrides=overrides, show_progress=True)
 
 
 def _train(arguments: Namespace) -> None:
@@ -68,15 +64,12 @@ def _train(arguments: Namespace) -> None:
         name = DEMO
         if speaks():
             print(f"no recipe given: training the built-in demo, {DEMO}", file=sys.stderr)
-    flags = {f"runtime.{name}": getattr(arguments, name) for name in FLAGS}
+    flags = {f"runtime.{name}": value for name, value in options(arguments, *FLAGS).items() if value is not None}
     pretrain(
         name,
-        data=arguments.data,
-        output=arguments.output,
         resume=RESUME[arguments.resume],
-        overwrite=arguments.overwrite,
-        allow_change=arguments.allow_change,
-        overrides={**{k: v for k, v in flags.items() if v is not None}, **parse_assignments(words)},
+        overrides={**flags, **parse_assignments(words)},
+        **options(arguments, "data", "output", "overwrite", "allow_change"),
     )
 
 

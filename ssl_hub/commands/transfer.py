@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_extraction, add_json, options
 
 
 def register(commands: Subparsers) -> None:
@@ -20,10 +20,9 @@ def register(commands: Subparsers) -> None:
     parser.add_argument("--test-split", help="of each data set (default: test)")
     parser.add_argument("--holdout", type=float, metavar="SHARE", help="judge a stratified part of each train split")
     parser.add_argument("--image-size", type=int, help="pixels, for timm: models and pixels")
-    parser.add_argument("--batch-size", type=int, default=256, help="images in the backbone at a time (default 256)")
-    parser.add_argument("--workers", type=int, default=4, help="decoding processes for large images")
+    add_extraction(parser)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    add_json(parser)
     parser.set_defaults(run=_transfer)
 
 
@@ -33,6 +32,6 @@ def _transfer(arguments: Namespace) -> None:
     names = ("train_split", "test_split", "holdout", "image_size", "batch_size", "workers", "seed", "k")
     found = transfer(
         arguments.models, arguments.data, out=Path(arguments.out), overrides=parse_assignments(arguments.set),
-        show_progress=True, **{name: getattr(arguments, name) for name in names},
+        show_progress=True, **options(arguments, *names),
     )  # fmt: skip
     print(found.json() if arguments.json else found.text(), end="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from ssl_hub.codec import parse_assignments
-from ssl_hub.commands import Subparsers
+from ssl_hub.commands import Subparsers, add_data
 from ssl_hub.zoo import get_recipe
 
 
@@ -13,7 +13,7 @@ def register(commands: Subparsers) -> None:
     parser = commands.add_parser("views", help="draw a contact sheet of images and their views")
     parser.add_argument("recipe")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings, for example views.view1.blur=0")
-    parser.add_argument("--data", help="registered name, path, or Hub dataset id (default: the recipe's)")
+    add_data(parser, "the recipe's")
     parser.add_argument("--out", required=True, help="the picture's file, for example sheet.png")
     parser.add_argument("--images", type=int, default=8, help="number of images (default 8)")
     parser.add_argument("--draws", type=int, default=3, help="draws of each view (default 3)")

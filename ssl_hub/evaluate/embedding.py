@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from ssl_hub.data.duplicates import content_of
 from ssl_hub.data.look import digest
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.dim_images import warn_of_dim_images
-from ssl_hub.evaluate.extraction import known_of
+from ssl_hub.evaluate.extraction import known_of, warn_of_dim_images
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
@@ -28,6 +27,9 @@ from ssl_hub.evaluate.model import Subject, open_model
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
 from ssl_hub.model.devices import usual_device
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 QUERIES_AT_ONCE = 1024
 
@@ -76,7 +78,8 @@ def embed(
     subject = open_model(model)
     source = open_split(subject, data, split, image_column=image_column, label_column=label_column)
     features = features_of(subject, source, batch_size=batch_size, workers=workers)
-    replace_file(path, _parquet_writer(source, features))
+    table = _table(source, features)
+    replace_file(path, lambda aside: table.to_parquet(str(aside)))
     return path
 
 
@@ -112,8 +115,7 @@ def similar(
         raise UsageError(f"k is {k}, expected at least 1 neighbour")
     if out is not None:
         refuse_missing_folder(expanded(out))
-        if Path(out).suffix.lower() not in Image.registered_extensions():
-            raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
+        _format_of(out)
     subject = open_model(model)
     values = subject.transform.values
     query = to_rgb(image, values) if isinstance(image, Image.Image) else decode(image, str(image), values)
@@ -135,9 +137,16 @@ def similar(
     ]
     if out is not None:
         sheet = neighbour_sheet(query, [(source.image(n.row), _caption(n)) for n in neighbours])
-        path = expanded(out)
-        replace_file(path, lambda aside: sheet.save(aside, format=Image.registered_extensions()[path.suffix.lower()]))
+        replace_file(expanded(out), lambda aside: sheet.save(aside, format=_format_of(out)))
     return neighbours
+
+
+def _format_of(out: str | Path) -> str:
+    """Pillow's name of the format that a file's ending asks for."""
+    ending = Path(out).suffix.lower()
+    if ending not in Image.registered_extensions():
+        raise UsageError(f"Pillow writes no {Path(out).suffix or 'file without an ending'}; use .png or .jpg")
+    return Image.registered_extensions()[ending]
 
 
 def open_split(
@@ -207,8 +216,7 @@ def _caption(neighbour: Neighbour) -> str:
     return f"{name}\n{neighbour.similarity:.3f}"
 
 
-def _parquet_writer(source: Source, features: Features) -> Callable[[Path], None]:
-    """What writes the table to the path it is given."""
+def _table(source: Source, features: Features) -> Dataset:
     from datasets import ClassLabel, Dataset, List, Value
     from datasets import Features as Columns
 
@@ -220,17 +228,10 @@ def _parquet_writer(source: Source, features: Features) -> Callable[[Path], None
         "class": Value("string"),
         "features": List(Value("float32"), length=features.width),
     }
-    table = Dataset.from_dict(
-        {
-            "id": [source.id(row) for row in rows],
-            "label": known,
-            "class": [class_of(source, row) for row in rows],
-            "features": features.x,
-        },
-        features=Columns(columns),
-    )
-
-    def write(path: Path) -> None:
-        table.to_parquet(str(path))
-
-    return write
+    content = {
+        "id": [source.id(row) for row in rows],
+        "label": known,
+        "class": [class_of(source, row) for row in rows],
+        "features": features.x,
+    }
+    return Dataset.from_dict(content, features=Columns(columns))

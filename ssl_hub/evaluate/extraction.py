@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,17 @@ from accelerate import Accelerator
 from numpy.typing import NDArray
 
 from ssl_hub.config import Data, Recipe
+from ssl_hub.data.inventory import look_over
 from ssl_hub.data.sources import Source, open_source
+from ssl_hub.data.value_range import ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere, same_data
-from ssl_hub.evaluate.dim_images import warn_of_dim_images
 from ssl_hub.evaluate.holdout import stratified_holdout
 from ssl_hub.evaluate.labels import Labels, check_labels, labels_of
 from ssl_hub.evaluate.overlap import copies_in
 from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, number, or_none, whole
+from ssl_hub.processes import speaks
+from ssl_hub.zoo.advice import dim_in_words, is_dim, is_wide, suggested_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,17 @@ def sources_of(
     if extraction.holdout is not None:
         return held_out(opened[0], extraction.holdout, extraction.seed, accelerator)
     return opened[0], opened[-1]
+
+
+def warn_of_dim_images(source: Source, value_range: str) -> None:
+    """Look at a sample, and say on stderr where its images are nearly of one grey in this range: a number that is
+    measured on them, with a model whose range is another's, is wrong and says nothing by itself."""
+    if not speaks():
+        return
+    seen = look_over(source, ValueRange.parse(value_range))
+    if "values" in seen and is_wide(seen) and is_dim(seen):
+        told = dim_in_words(source.split, seen)
+        print(f"warning: {told}; their range is {suggested_range(seen)} (--range, data.range)", file=sys.stderr)
 
 
 def held_out(source: Source, share: float, seed: int, accelerator: Accelerator | None = None) -> tuple[Source, Source]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ssl_hub.data.loaders import eval_batches
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.evaluate.labels import UNLABELLED, Labels, check_labels, labels_of
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.standardise import row_slices
@@ -83,18 +84,13 @@ class Features:
         return Labels(self.name, self.y, self.classes)
 
 
-class _Pixels(nn.Module):
+class PixelModel(nn.Module):
     """Images as their own features: [B, 3, S, S] to [B, 3 S S]. The baseline that a backbone has to beat."""
 
     feature_layer = "pixels"
 
     def forward(self, images: Tensor) -> Tensor:
         return images.flatten(1)
-
-
-def pixel_model() -> nn.Module:
-    """A "backbone" without parameters whose features are the pixels of the evaluation transform."""
-    return _Pixels()
 
 
 def extract(
@@ -138,15 +134,10 @@ def extract(
         # Contiguous shares of one size: rank r holds rows [r * share, (r + 1) * share), so that only the tail of the
         # ranks' concatenation is padding, and cutting it at N leaves each row once and in order.
         share = -(-count // accelerator.num_processes)
-        first = min(accelerator.process_index * share, count)
-        rows = np.arange(first, min(first + share, count))
-        mine, failure = np.empty((0, 0), np.float32), ""
-        try:
-            if len(rows):
-                mine = take_share(source.subset(rows))
-        except UsageError as error:
-            failure = str(error)  # raised below on every rank: one that raised alone would leave the others waiting
-        x = _gather_shares(mine, failure, share, accelerator)[:count]
+        rows = np.arange(count)[accelerator.process_index * share :][:share]
+        nothing = np.empty((0, 0), np.float32)
+        mine = everywhere(accelerator, lambda: take_share(source.subset(rows)) if len(rows) else nothing)
+        x = _gather_shares(mine, share, accelerator)[:count]
 
     layer = getattr(model, "feature_layer", "backbone")
     return Features(x, labels_of(source).y, source.classes, source.name, source.split, layer)
@@ -189,13 +180,9 @@ def _share_of_features(
     return x
 
 
-def _gather_shares(mine: np.ndarray, failure: str, share: int, accelerator: Accelerator) -> np.ndarray:
-    """Every rank's rows, padded to ``share`` each, in rank order; or the first rank's failure, on all ranks."""
-    reports: list[tuple[str, int]] = gather_object([(failure, mine.shape[1])])
-    for message, _ in reports:
-        if message:
-            raise UsageError(message)
-    ranks, width = accelerator.num_processes, max(width for _, width in reports)
+def _gather_shares(mine: np.ndarray, share: int, accelerator: Accelerator) -> np.ndarray:
+    """Every rank's rows, padded to ``share`` each, in rank order."""
+    ranks, width = accelerator.num_processes, max(gather_object([mine.shape[1]]))
     gathered = _table(ranks * share, width).reshape(ranks, share, width)
     for start in range(0, share, GATHERED_ROWS):
         part = np.zeros((min(GATHERED_ROWS, share - start), width), np.float32)

@@ -70,40 +70,33 @@ def train_probe(
     total_steps = protocol.epochs * -(-len(kept) // protocol.batch_size)
     bank = HeadBank(asked.width, len(labels.classes), protocol, total_steps=total_steps, seed=seed, work=work)
     asked_x, asked_y = torch.from_numpy(material.scaling.apply(asked.x)), torch.from_numpy(asked.y)
+    progress = Progress(work.titled(f"linear-{name}"), total_steps, "steps")
     by_epoch = []
-    with (
-        closing(material),
-        eval_mode(model),
-        Progress(work.titled(f"linear-{name}"), total_steps, "steps") as progress,
-    ):
+    with closing(material), eval_mode(model), progress:
         for epoch in range(protocol.epochs):
-            for size, parts in material.batches(epoch):
-                for features, targets in parts:
-                    bank.accumulate(features, targets, size)
-                bank.step()
-                progress.advance(1, f"epoch {epoch + 1} of {protocol.epochs}")
+            _train_epoch(bank, material.batches(epoch), progress, f"epoch {epoch + 1} of {protocol.epochs}")
             if protocol.images == "cached":
                 by_epoch.append([accuracy for accuracy, _ in bank.judge(asked_x, asked_y)])
 
     chosen, about = _choose(bank, protocol, torch.from_numpy(material.held_x), labels.y[held_out])
     weight, bias = (parameters[chosen].detach().cpu().double().numpy() for parameters in (bank.weights, bank.biases))
-    settings = {
-        "protocol": f"linear-{name}",
-        **asdict(protocol),
-        **about,
-        "holdout_size": len(held_out),
-        "seed": seed,
-        "train_split": train.split,
-        "train_size": len(train),
-        "layer": asked.layer,
-    }
+    fitted_to = {"holdout_size": len(held_out), "seed": seed, "train_split": train.split, "train_size": len(train)}
+    settings = {"protocol": f"linear-{name}", **asdict(protocol), **about, **fitted_to, "layer": asked.layer}
     head = ProbeHead(*material.scaling.fold(weight, bias), labels.classes, train.name, settings)
     results = evaluate_head(head, asked)
     if by_epoch:
         best = max(accuracies[chosen] for accuracies in by_epoch)
-        judged = results[0].images or len(test)
-        results.append(replace(results[0], metric=BEST_EPOCH, value=best, interval=wilson(best, judged), per_class={}))
+        interval = wilson(best, len(test))
+        results.append(replace(results[0], metric=BEST_EPOCH, value=best, interval=interval, per_class={}))
     return head, results
+
+
+def _train_epoch(bank: HeadBank, batches: Iterator[Batch], progress: Progress, note: str) -> None:
+    for size, parts in batches:
+        for features, targets in parts:
+            bank.accumulate(features, targets, size)
+        bank.step()
+        progress.advance(1, note)
 
 
 class _Material(NamedTuple):
@@ -137,7 +130,11 @@ def _material(
         return _Material(batches, scaling.apply(x[held_out]), scaling)
     # One image more than none, for the width of the features.
     x = extract(model, train.subset(held_out if len(held_out) else [0]), transform, **work._asdict()).x
-    crops = _crops_of(train.subset(kept), transform, protocol, seed, work)
+    crops = LabelledCrops(
+        train.subset(kept), size=transform.size, mean=transform.mean, std=transform.std,
+        batch_size=protocol.batch_size, micro_batch_size=work.batch_size, rank=work.rank, world=work.world, seed=seed,
+        device=work.device, workers=work.workers,
+    )  # fmt: skip
     return _Material(augmented_batches(model, crops), x[: len(held_out)], Scaling.none(x.shape[1]), crops)
 
 
@@ -167,30 +164,12 @@ def cached_batches(
     return epoch
 
 
-def _crops_of(source: Source, transform: EvalTransform, protocol: Trained, seed: int, work: Work) -> LabelledCrops:
-    """Random crops of this process's share of each batch, ``work.batch_size`` images at a time."""
-    return LabelledCrops(
-        source,
-        size=transform.size,
-        mean=transform.mean,
-        std=transform.std,
-        batch_size=protocol.batch_size,
-        micro_batch_size=work.batch_size,
-        rank=work.rank,
-        world=work.world,
-        seed=seed,
-        device=work.device,
-        workers=work.workers,
-    )
-
-
 def augmented_batches(model: nn.Module, crops: LabelledCrops) -> Callable[[int], Iterator[Batch]]:
     """For each epoch, its batches of features of random crops."""
 
     @torch.no_grad()
     def features_of(images: Tensor) -> Tensor:
-        features: Tensor = model(images)
-        return features.float()
+        return model(images).float()
 
     def epoch(number: int) -> Iterator[Batch]:
         for size, parts in crops.epoch(number):

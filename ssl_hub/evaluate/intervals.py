@@ -9,19 +9,18 @@ from statistics import NormalDist
 
 from ssl_hub.errors import UsageError
 
+UPPER = 0.975  # of the distribution lies below the upper end of a 95 % interval
 
-def wilson(percent: float, images: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The score interval of a proportion, in percent (Wilson 1927, J. Am. Stat. Assoc. 22, 209-212).
+
+def wilson(percent: float, images: int) -> tuple[float, float]:
+    """The 95 % score interval of a proportion, in percent (Wilson 1927, J. Am. Stat. Assoc. 22, 209-212).
 
     ``percent`` of ``images`` were right. Unlike the normal approximation it stays within 0..100 and is no point at
     either end. It speaks of the images alone: not of the seed, nor of the choice of training images.
     """
-    if images < 1 or not 0 <= percent <= 100 or not 0 < confidence < 1:
-        raise UsageError(
-            f"{percent} % of {images} images at confidence {confidence}: expected 0 to 100, one image or more, and a"
-            " confidence between 0 and 1"
-        )
-    z, p = NormalDist().inv_cdf((1 + confidence) / 2), percent / 100
+    if images < 1 or not 0 <= percent <= 100:
+        raise UsageError(f"{percent} % of {images} images: expected 0 to 100, of one image or more")
+    z, p = NormalDist().inv_cdf(UPPER), percent / 100
     middle = p + z * z / (2 * images)
     half = z * math.sqrt(p * (1 - p) / images + z * z / (4 * images * images))
     scale = 100 / (1 + z * z / images)
@@ -29,12 +28,12 @@ def wilson(percent: float, images: int, confidence: float = 0.95) -> tuple[float
     return (0.0 if p == 0 else scale * (middle - half)), (100.0 if p == 1 else scale * (middle + half))
 
 
-def student(mean: float, std: float, runs: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval of a mean over ``runs`` (two or more) seeds with standard deviation ``std`` (n - 1), by Student's t:
-    what other seeds would give, on the same images."""
+def student(mean: float, std: float, runs: int) -> tuple[float, float]:
+    """The 95 % interval of a mean over ``runs`` (two or more) seeds with standard deviation ``std`` (n - 1), by
+    Student's t: what other seeds would give, on the same images."""
     from scipy.special import stdtrit
 
-    half = float(stdtrit(runs - 1, (1 + confidence) / 2)) * std / math.sqrt(runs)
+    half = float(stdtrit(runs - 1, UPPER)) * std / math.sqrt(runs)
     return mean - half, mean + half
 
 

@@ -16,8 +16,8 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.measurement import DEFAULT, LINEAR, protocol_of
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import add_classifier
-from ssl_hub.model.results import RESULTS_FILE, Result, append_results
-from ssl_hub.model.standing import bases, is_part, objection, standing_in, trained_on
+from ssl_hub.model.results import RESULTS_FILE, Result, append_results, read_results
+from ssl_hub.model.standing import bases, is_part, objection, standing, trained_on
 
 
 def keep_results(folder: Path, results: Sequence[Result]) -> str:
@@ -36,14 +36,15 @@ def keep_head(
     train_split = trained_on(folder)
     if reason := next(filter(None, (objection(result, train_split) for result in results)), None):
         return f"head not stored: {reason}"
+    counted = standing(read_results(folder), train_split=train_split).counted
     stored = stored_head(folder, head.dataset)
     if stored is not None and not replace and not supersedes(head, stored):
-        return f"head kept: {_named(folder, stored)}; --replace-head puts this one in its place"
+        return f"head kept: {_named(stored, counted)}; --replace-head puts this one in its place"
     head.save(folder)
     if classifier:
         add_classifier(folder, head.weight, head.bias, head.classes)
-    before = "" if stored is None else f", in place of {_named(folder, stored)}"
-    return f"head stored: {_named(folder, head)}{before}"
+    before = "" if stored is None else f", in place of {_named(stored, counted)}"
+    return f"head stored: {_named(head, counted)}{before}"
 
 
 def stored_head(folder: Path, dataset: str) -> ProbeHead | None:
@@ -71,12 +72,12 @@ def _is_fitted_to_more(new: Mapping[str, Any], stored: Mapping[str, Any]) -> boo
     return int(new.get("train_size", 0)) >= int(stored.get("train_size", 0))
 
 
-def _named(folder: Path, head: ProbeHead) -> str:
-    """A head by its protocol, the number of its labels, and its accuracy where it is recorded."""
+def _named(head: ProbeHead, counted: Sequence[Result]) -> str:
+    """A head by its protocol, the number of its labels, and its accuracy where it is among the results."""
     about = {name: value for name, value in head.settings.items() if name not in ("protocol", "seed")}
     found = [
         f"{result.value:.1f} % on {result.split}"
-        for result in standing_in(folder).counted
+        for result in counted
         if result.metric == "top1" and result.dataset == head.dataset and result.settings == about
     ]
     size = head.settings.get("train_size")

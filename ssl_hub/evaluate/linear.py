@@ -20,8 +20,6 @@ from ssl_hub.evaluate.work import ALONE, Work
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import Result
 
-__all__ = ["ProbeHead", "linear_probe"]
-
 
 def linear_probe(
     train: Features, test: Features, protocol: Cached = CACHED, *, seed: int = 0, work: Work = ALONE
@@ -56,9 +54,8 @@ def linear_probe(
             about["strength"], start, directions, tolerance=TOLERANCE, max_iter=protocol.max_iter
         )
 
-    weight, bias = np.zeros((len(train.classes), train.width)), np.full(len(train.classes), NEVER)
-    raw_weight, raw_bias = scaling.fold(fitted.weight, fitted.bias)
-    weight[present], bias[present] = raw_weight.numpy(), raw_bias.numpy()
+    weight, bias = torch.zeros(len(train.classes), train.width), torch.full((len(train.classes),), NEVER)
+    weight[present], bias[present] = scaling.fold(fitted.weight, fitted.bias)
     settings = {
         "protocol": "linear-cached",
         **about,
@@ -73,9 +70,7 @@ def linear_probe(
         "absent_classes": len(train.classes) - len(present),
         "layer": train.layer,
     }
-    head = ProbeHead(
-        torch.from_numpy(weight).float(), torch.from_numpy(bias).float(), train.classes, train.dataset, settings
-    )
+    head = ProbeHead(weight, bias, train.classes, train.dataset, settings)
     return head, evaluate_head(head, test)
 
 

@@ -102,22 +102,16 @@ class Logistic:
         Process 0 searches, and the others do their share of each of its passes: on another processor a search of their
         own would take another number of them.
         """
+        nowhere = Classifier(np.zeros((self.num_classes, self.width)), np.zeros(self.num_classes))
         if self._work.rank:
-            return self._follow()
-        at, converged = self._search(strength, start, directions, tolerance, max_iter)
+            return self._follow(nowhere)
+        at, converged = self._search(self._penalty * strength, start or nowhere, directions, tolerance, max_iter)
         self._told(at, _CONVERGED if converged else _ENDED)
         return at, converged
 
     def _search(
-        self,
-        strength: float,
-        start: Classifier | None,
-        directions: tuple[Array, Array],
-        tolerance: float,
-        max_iter: int,
+        self, penalty: float, at: Classifier, directions: tuple[Array, Array], tolerance: float, max_iter: int
     ) -> tuple[Classifier, bool]:
-        penalty = self._penalty * strength
-        at = start or Classifier(np.zeros((self.num_classes, self.width)), np.zeros(self.num_classes))
         curvature, left = self._pass(at).curvature, max_iter
         while True:
             coordinates = _Coordinates.of(curvature, penalty, *directions)
@@ -135,8 +129,7 @@ class Logistic:
                 return at, search.converged
             curvature = search.last.curvature
 
-    def _follow(self) -> tuple[Classifier, bool]:
-        nowhere = Classifier(np.zeros((self.num_classes, self.width)), np.zeros(self.num_classes))
+    def _follow(self, nowhere: Classifier) -> tuple[Classifier, bool]:
         while True:
             at, state = self._told(nowhere, _PASS)
             if state != _PASS:

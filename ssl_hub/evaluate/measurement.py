@@ -120,13 +120,10 @@ def described(result: Result) -> str:
     return ", ".join(parts)
 
 
-def accuracy(result: Result) -> str:
+def accuracy(result: Result, width: int = 0) -> str:
     """``87.00 % (83.77 to 89.67)``: with its 95 % interval, where the number of images is known."""
-    return f"{result.value:.2f} %{_in_brackets(result)}"
-
-
-def _in_brackets(result: Result) -> str:
-    return "" if result.interval is None else f" ({interval_text(result.interval)})"
+    interval = "" if result.interval is None else f" ({interval_text(result.interval)})"
+    return f"{result.value:{width}.2f} %{interval}"
 
 
 def listed(results: Sequence[Result]) -> list[str]:
@@ -136,7 +133,7 @@ def listed(results: Sequence[Result]) -> list[str]:
         (
             protocol_of(r.protocol, r.settings),
             r.metric,
-            f"{r.value:6.2f} %{_in_brackets(r)}",
+            accuracy(r, width=6),
             f"{r.dataset} ({r.split})",
             ", ".join([described(r), *([f"{r.overlap:,} images overlap"] if r.overlap else [])]),
         )

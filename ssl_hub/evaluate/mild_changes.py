@@ -21,6 +21,7 @@ from PIL import Image, ImageEnhance
 
 from ssl_hub.data.images import Source
 from ssl_hub.evaluate.features import Features
+from ssl_hub.evaluate.near_pairs import unit
 
 SAMPLE = 200  # images that are changed
 HIGHEST = 1 - 1e-5  # of the threshold: cosines of equal images differ from 1 by how float32 rounds
@@ -67,8 +68,8 @@ def calibrate(source: Source, features: Features, extract: Callable[[Source], Fe
     """The threshold for images of ``source``, whose ``features`` are known; ``extract`` gives those of changed ones."""
     rows = np.unique(np.linspace(0, len(source) - 1, SAMPLE).round().astype(int))
     made = [copy for row in rows.tolist() for copy in changed(source.image(row))]
-    own = _unit(features.x[rows])
-    theirs = _unit(extract(Source(source.name, "changed", made)).x)
+    own = unit(features.x[rows]).numpy()
+    theirs = unit(extract(Source(source.name, "changed", made)).x).numpy()
     copies = np.minimum((own.repeat(2, axis=0) * theirs).sum(axis=1), HIGHEST)
     others = _nearest_other(own, features.x)
     alike = others >= np.median(copies)
@@ -86,12 +87,7 @@ def _nearest_other(own: NDArray[np.float32], every: NDArray[np.float32]) -> NDAr
     """The cosine of each row's nearest of ``every``, those aside that are the same (itself among them)."""
     nearest = np.full(len(own), -1, np.float32)
     for start in range(0, len(every), COLUMNS):
-        cosines = own @ _unit(every[start : start + COLUMNS]).T
+        cosines = own @ unit(every[start : start + COLUMNS]).numpy().T
         cosines[cosines >= HIGHEST] = -1
         nearest = np.maximum(nearest, cosines.max(axis=1))
     return nearest
-
-
-def _unit(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    unit: NDArray[np.float32] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    return unit

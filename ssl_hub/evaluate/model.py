@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from accelerate import Accelerator
@@ -22,7 +22,7 @@ from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
 from ssl_hub.evaluate.cross_validation import Rows, cross_validated, dealt
 from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
-from ssl_hub.evaluate.features import Features, extract, pixel_model
+from ssl_hub.evaluate.features import Features, PixelModel, extract
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable, labels_of
@@ -43,6 +43,7 @@ from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
 INIT, PIXELS = "init:", "pixels"
+Part = TypeVar("Part", Features, Source)
 
 
 def eval_transform(model: nn.Module) -> EvalTransform:
@@ -96,18 +97,9 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     name = str(model)
     if name == PIXELS:
         transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-        return Subject(pixel_model(), transform, None, None)
+        return Subject(PixelModel(), transform, None, None)
     if name.startswith(INIT) and image_size is None:
-        recipe, origin = _untrained_recipe(name.removeprefix(INIT)), None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            untrained = build(recipe).encoder.backbone.eval()
-        if recipe.backbone.init is not None:  # of what a run started from, mean and std are in its recipe
-            start = weights.initial(recipe)
-            load_into(untrained, start.tensors, where=name)
-            origin = start.origin
-        settings = {**recipe.views.evaluation, "value_range": recipe.data.range}
-        return Subject(untrained, make_transform(size=recipe.views.size, **settings), None, recipe, origin=origin)
+        return _untrained(name, seed)
     if name.startswith(TIMM) and not weights.is_pretrained(name):
         architecture = name.removeprefix(TIMM)
         backbones.check_untrained(architecture)
@@ -118,9 +110,9 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     if image_size is not None and not weights.is_pretrained(name):
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
     if (snapshot := find_snapshot(name)) is not None:
-        recipe, views = snapshot.recipe, snapshot.recipe.views
+        recipe = snapshot.recipe
         backbone, collapsed = snapshot.backbone()
-        transform = make_transform(size=views.size, **views.evaluation, value_range=recipe.data.range)
+        transform = _transform_of(recipe)
         return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=snapshot.origin)
     found = weights.pretrained(name, image_size=image_size)
     if found.folder is None or found.config is None:
@@ -133,10 +125,23 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     )  # fmt: skip
 
 
-def _untrained_recipe(name: str) -> Recipe:
-    """A registered recipe, or else that of a run folder."""
-    recipe = None if name in RECIPES else read_recipe(store.run_folder(name)) if Path(name).is_dir() else None
-    return recipe or get_recipe(name)
+def _untrained(name: str, seed: int) -> Subject:
+    """The backbone that a registered recipe, or that of a run folder, starts from."""
+    named, origin = name.removeprefix(INIT), None
+    of_run = None if named in RECIPES or not Path(named).is_dir() else read_recipe(store.run_folder(named))
+    recipe = of_run or get_recipe(named)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        untrained = build(recipe).encoder.backbone.eval()
+    if recipe.backbone.init is not None:  # of what a run started from, mean and std are in its recipe
+        start = weights.initial(recipe)
+        load_into(untrained, start.tensors, where=name)
+        origin = start.origin
+    return Subject(untrained, _transform_of(recipe), None, recipe, origin=origin)
+
+
+def _transform_of(recipe: Recipe) -> EvalTransform:
+    return make_transform(size=recipe.views.size, **recipe.views.evaluation, value_range=recipe.data.range)
 
 
 def knn(
@@ -163,11 +168,8 @@ def knn(
     Returns:
         Top-1 (and top-5 from five classes on) in percent. A release keeps them in its results.json.
     """
-    extraction = Extraction(**options)
     nearest.check_vote(k, temperature)
-    subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    work = work_on(subject, extraction, accelerator, show_progress)
-    sources = sources_of(subject.recipe, data, extraction, accelerator)
+    subject, sources, extraction, work = _opened(model, data, accelerator, show_progress, options)
     fold_of, recorder = checked(subject, sources, extraction, work)
     take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
     vote = partial(nearest.knn, k=k, temperature=temperature, device=work.device)
@@ -205,38 +207,23 @@ def linear_probe(
         to one of the same protocol, or of ``cached``, fitted to as many labels or more.
     """
     chosen = get_protocol(protocol, overrides)
-    extraction = Extraction(**options)
-    subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
-    work = work_on(subject, extraction, accelerator, show_progress)
-    train, test = sources = sources_of(subject.recipe, data, extraction, accelerator)
-    check_labels(labels_of(train), labels_of(test))
-    check_trainable(labels_of(train))
-    fold_of, recorder = checked(subject, sources, extraction, work)
+    subject, sources, extraction, work = _opened(model, data, accelerator, show_progress, options)
+    fold_of, recorder = checked(subject, sources, extraction, work, trained=True)
+    settings: dict[str, Any] = {"seed": extraction.seed, "work": work}
     heads: list[ProbeHead] = []
 
-    def fit_features(fitted: Features, judged: Features) -> list[Result]:
-        assert isinstance(chosen, Cached)
-        head, results = linear.linear_probe(fitted, judged, chosen, seed=extraction.seed, work=work)
+    def fit(fitted: Any, judged: Any) -> list[Result]:
+        if isinstance(chosen, Cached):
+            head, results = linear.linear_probe(fitted, judged, chosen, **settings)
+        else:
+            head, results = train_probe(
+                subject.model, fitted, judged, subject.transform, chosen, name=protocol, **settings
+            )  # fmt: skip
         heads.append(head)
         return results
 
-    def fit_images(fitted: Source, judged: Source) -> list[Result]:
-        assert not isinstance(chosen, Cached)
-        head, results = train_probe(
-            subject.model, fitted, judged, subject.transform, chosen, name=protocol, seed=extraction.seed, work=work
-        )
-        heads.append(head)
-        return results
-
-    if isinstance(chosen, Cached):
-        take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
-        results = by_features(sources, fold_of, take, fit_features)
-    elif fold_of is None:
-        results = fit_images(train, test)
-    else:
-        results = cross_validated(
-            fold_of, lambda fitted, judged: fit_images(train.subset(fitted), train.subset(judged)), split=train.split
-        )
+    features = partial(extract, subject.model, transform=subject.transform, **work._asdict())
+    results = by_features(sources, fold_of, features if isinstance(chosen, Cached) else lambda source: source, fit)
     results = marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
@@ -246,14 +233,28 @@ def linear_probe(
     return results
 
 
+def _opened(
+    model: str | Path | nn.Module,
+    data: str | None,
+    accelerator: Accelerator | None,
+    show_progress: bool,
+    options: Mapping[str, Any],
+) -> tuple[Subject, tuple[Source, Source], Extraction, Work]:
+    extraction = Extraction(**options)
+    subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
+    work = work_on(subject, extraction, accelerator, show_progress)
+    return subject, sources_of(subject.recipe, data, extraction, accelerator), extraction, work
+
+
 def checked(
-    subject: Subject, sources: tuple[Source, Source], extraction: Extraction, work: Work
+    subject: Subject, sources: tuple[Source, Source], extraction: Extraction, work: Work, *, trained: bool = False
 ) -> tuple[Rows | None, Recorder]:
-    """The fold of each image, where there are folds, once labels are whole and no image is judged that is fitted to."""
+    """The fold of each image, where there are folds, once labels are whole and no image is judged that is fitted to.
+    A classifier that is ``trained`` needs as many images as classes."""
     fitted, judged = sources
     labels = labels_of(fitted), labels_of(judged)
     check_labels(*labels)
-    check_several(labels[0])
+    (check_trainable if trained else check_several)(labels[0])
     if extraction.folds is None:
         fold_of = None
         shared = refuse_overlap(fitted, judged, allow=extraction.allow_overlap, accelerator=work.accelerator)
@@ -270,16 +271,18 @@ def checked(
 def by_features(
     sources: tuple[Source, Source],
     fold_of: Rows | None,
-    take: Callable[[Source], Features],
-    measure: Callable[[Features, Features], list[Result]],
+    take: Callable[[Source], Part],
+    measure: Callable[[Part, Part], list[Result]],
 ) -> list[Result]:
-    """What is measured on features, which folds share."""
+    """What is measured on the features, or whatever ``take`` makes of a source; folds share it."""
     train = take(sources[0])
     if fold_of is None:
         return measure(train, take(sources[1]))
-    return cross_validated(
-        fold_of, lambda fitted, judged: measure(train.rows(fitted), train.rows(judged)), split=train.split
-    )
+
+    def judged(*rows: Rows) -> list[Result]:
+        return measure(*(train.rows(r) if isinstance(train, Features) else train.subset(r) for r in rows))
+
+    return cross_validated(fold_of, judged, split=sources[0].split)
 
 
 def marked(results: list[Result], subject: Subject) -> list[Result]:

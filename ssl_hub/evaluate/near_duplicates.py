@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split
 from ssl_hub.evaluate.features import Features
 from ssl_hub.evaluate.mild_changes import Calibration, calibrate
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.model import Subject, open_model
 from ssl_hub.evaluate.near_pairs import NONE, Pairs, pairs_over
 from ssl_hub.evaluate.picture_rows import row_of, stacked
 from ssl_hub.evaluate.similarity_index import kept
@@ -55,11 +55,7 @@ class NearDuplicates:
 
     def pairs(self) -> list[Pair]:
         """All pairs, the most similar first; those of the same content before all others."""
-        found = [
-            Pair(_name(self.source, a), _name(other, b), s, bool(same))
-            for pairs, other, equal in self._kinds()
-            for (a, b, s), same in zip(pairs, equal, strict=True)
-        ]
+        found = [Pair(_name(self.source, a), _name(other, b), s, same) for a, b, s, other, same in self._all()]
         return sorted(found, key=lambda pair: (not pair.same, -pair.similarity, pair.first, pair.second))
 
     def dropped(self) -> NDArray[np.int64]:
@@ -115,12 +111,7 @@ class NearDuplicates:
     def sheet(self) -> Image.Image:
         """Pairs that are not of the same content, evenly spaced from the least to the most similar: where they stop
         being the same picture, the threshold belongs. Raises UsageError where there are none."""
-        found = [
-            (similarity, a, b, other)
-            for pairs, other, equal in self._kinds()
-            for (a, b, similarity), same in zip(pairs, equal, strict=True)
-            if not same
-        ]
+        found = [(similarity, a, b, other) for a, b, similarity, other, same in self._all() if not same]
         if not found:
             raise UsageError(f"no two images have a cosine of {self.threshold:.4f} or more, so nothing is drawn")
         found.sort(key=lambda one: one[:3])
@@ -132,9 +123,12 @@ class NearDuplicates:
         wide = 2 * IN_A_ROW
         return stacked([row_of(images[start : start + wide], apart=2) for start in range(0, len(images), wide)])
 
-    def _kinds(self) -> Sequence[tuple[Pairs, Source, NDArray[np.bool_]]]:
-        across = [] if self.against is None else [(self.across, self.against, self.same_across)]
-        return [(self.inside, self.source, self.same_inside), *across]
+    def _all(self) -> Iterator[tuple[int, int, float, Source, bool]]:
+        kinds = [(self.inside, self.source, self.same_inside), (self.across, self.against, self.same_across)]
+        for pairs, other, equal in kinds:
+            for (a, b, similarity), same in zip(pairs, equal.tolist(), strict=True):
+                assert other is not None, "nothing lies across to no split"
+                yield a, b, similarity, other, same
 
 
 def near_duplicates(
@@ -176,24 +170,24 @@ def near_duplicates(
             f"against is {against!r}, which is {_title(source)} itself; pairs within a split are found without it"
         )
     take = partial(features_of, subject, batch_size=batch_size, workers=workers)
-
-    def features(of: Source) -> Features:
-        if index is None:
-            return take(of)
-        found, state = kept(index, subject, of, partial(take, of))
-        if show_progress:
-            print(f"index of {_title(of)}: {state}", file=sys.stderr)
-        return found
-
+    features = take if index is None else partial(_from_index, index, subject, take, show_progress)
     mine = features(source)
-    calibration = None
-    if threshold is None:
-        calibration = calibrate(source, mine, take)
-        threshold = calibration.threshold
-    inside = pairs_over(mine.x, None, threshold)
-    across = NONE if other is None else pairs_over(mine.x, features(other).x, threshold)
+    calibration = calibrate(source, mine, take) if threshold is None else None
+    least = threshold if calibration is None else calibration.threshold
+    assert least is not None
+    inside = pairs_over(mine.x, None, least)
+    across = NONE if other is None else pairs_over(mine.x, features(other).x, least)
     same = _same(source, source, inside), _same(source, other or source, across)
-    return NearDuplicates(source, other, threshold, calibration, inside, across, *same)
+    return NearDuplicates(source, other, least, calibration, inside, across, *same)
+
+
+def _from_index(
+    index: str | Path, subject: Subject, take: Callable[[Source], Features], show_progress: bool, of: Source
+) -> Features:
+    found, state = kept(index, subject, of, partial(take, of))
+    if show_progress:
+        print(f"index of {_title(of)}: {state}", file=sys.stderr)
+    return found
 
 
 def _same(one: Source, other: Source, pairs: Pairs) -> NDArray[np.bool_]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,21 +34,15 @@ class Pairs:
 NONE = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
-def pairs_over(
-    one: NDArray[np.float32], other: NDArray[np.float32] | None, threshold: float, *, engine: str | None = None
-) -> Pairs:
+def pairs_over(one: NDArray[np.float32], other: NDArray[np.float32] | None, threshold: float) -> Pairs:
     """The pairs of a row of ``one`` [N, C] and one of ``other`` [M, C] whose cosine is at least ``threshold``.
 
     Without ``other``, those of two different rows of ``one``, each once, the smaller number first. A zero vector is
-    near nothing. ``engine`` is ``faiss`` or ``torch``; left out, faiss where it is installed: a flat index, as exact.
-
-    Raises UsageError where there are over a million.
+    near nothing. Raises UsageError where there are over a million.
     """
-    chosen = engine or ("faiss" if _faiss() else "torch")
-    blocks = (_by_faiss if chosen == "faiss" else _by_torch)(one, other, threshold)
-    found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+    found: list[Block] = []
     count = 0
-    for first, second, similarity in blocks:
+    for first, second, similarity in _blocks(one, other, threshold):
         if other is None:
             once = first < second
             first, second, similarity = first[once], second[once], similarity[once]
@@ -61,8 +53,6 @@ def pairs_over(
                 "the model: features that have collapsed are all alike"
             )
         found.append((first, second, similarity))
-    if not count:
-        return NONE
     first, second, similarity = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((second, first))
     return Pairs(first[order], second[order], similarity[order].clip(-1, 1))
@@ -71,34 +61,16 @@ def pairs_over(
 Block = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 
 
-def _by_torch(one: NDArray[np.float32], other: NDArray[np.float32] | None, threshold: float) -> Iterator[Block]:
+def _blocks(one: NDArray[np.float32], other: NDArray[np.float32] | None, threshold: float) -> Iterator[Block]:
     bank = one if other is None else other
     for top in range(0, len(one), ROWS):
-        rows = _unit(one[top : top + ROWS])
+        rows = unit(one[top : top + ROWS])
         for left in range(top if other is None else 0, len(bank), COLUMNS):
-            products = rows @ _unit(bank[left : left + COLUMNS]).T
+            products = rows @ unit(bank[left : left + COLUMNS]).T
             first, second = (products >= threshold).nonzero(as_tuple=True)
             yield first.numpy() + top, second.numpy() + left, products[first, second].numpy()
 
 
-def _by_faiss(one: NDArray[np.float32], other: NDArray[np.float32] | None, threshold: float) -> Iterator[Block]:
-    bank = one if other is None else other
-    for left in range(0, len(bank), COLUMNS):
-        index = _faiss().IndexFlatIP(one.shape[1])
-        index.add(_unit(bank[left : left + COLUMNS]).numpy())
-        below = float(np.nextafter(np.float32(threshold), np.float32(-2)))  # faiss takes what is above, not what equals
-        for top in range(0, min(len(one), left + COLUMNS) if other is None else len(one), ROWS):
-            limits, similarity, second = index.range_search(_unit(one[top : top + ROWS]).numpy(), below)
-            first = np.repeat(np.arange(len(limits) - 1), np.diff(limits.astype(np.int64)))
-            yield first + top, second + left, similarity
-
-
-def _unit(rows: NDArray[np.float32]) -> torch.Tensor:
+def unit(rows: NDArray[np.float32]) -> torch.Tensor:
+    """Rows of length 1; zero vectors stay what they are."""
     return functional.normalize(torch.from_numpy(np.ascontiguousarray(rows)))
-
-
-def _faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ImportError:
-        return None

@@ -16,9 +16,9 @@ from torch import nn
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.overlap import Overlap
 from ssl_hub.data.sources import Source
-from ssl_hub.evaluate.identity import weights_hash
 from ssl_hub.evaluate.overlap import is_tolerated
 from ssl_hub.evaluate.work import Work
+from ssl_hub.hub.weights import sha256_of
 from ssl_hub.model.results import Result
 
 HASH = 16  # digits of the weights' hash that are recorded
@@ -50,7 +50,7 @@ class Recorder:
             "overlap": shared.images,
             "published": is_tolerated(shared, fitted, judged),
             "data": {"fitted": fingerprint(fitted)[:HASH], "judged": fingerprint(judged)[:HASH]},
-            "backbone": None if model is None else weights_hash(model)[:HASH],
+            "backbone": None if model is None else sha256_of(model.state_dict())[:HASH],
         }
 
     def complete(self, results: Sequence[Result]) -> list[Result]:

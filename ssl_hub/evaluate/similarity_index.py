@@ -27,9 +27,9 @@ from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
-from ssl_hub.evaluate.identity import subject_hash
 from ssl_hub.evaluate.labels import labels_of
 from ssl_hub.evaluate.model import Subject
+from ssl_hub.hub.weights import sha256_of
 
 State = Literal["made", "reused", "made again: it was of other images", "made again: it was of another model"]
 ABOUT = "ssl_hub_index"  # the key in the file's metadata
@@ -44,7 +44,7 @@ def kept(folder: str | Path, subject: Subject, source: Source, make: Callable[[]
     """
     path = index_path(folder, source)
     refuse_missing_folder(path.parent)
-    about = {"format": FORMAT, "model": subject_hash(subject), "images": _images_hash(source)}
+    about = {"format": FORMAT, "model": _subject_hash(subject), "images": _images_hash(source)}
     state: State = "made"
     if path.exists():
         x, was = _read(path)
@@ -65,6 +65,13 @@ def index_path(folder: str | Path, source: Source) -> Path:
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:80]
     which = hashlib.sha256(os.fsencode(f"{source.name}\n{source.split}")).hexdigest()[:8]
     return expanded(folder) / f"{slug}-{which}.safetensors"
+
+
+def _subject_hash(subject: Subject) -> str:
+    """Of all that features of an image depend on: the weights, the architecture (a stem's padding is in no weight) and
+    the evaluation transform."""
+    words = (sha256_of(subject.model.state_dict()), repr(subject.model), repr(subject.transform))
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 def _images_hash(source: Source) -> str:

@@ -9,12 +9,12 @@ from torch import nn
 
 from ssl_hub.data.value_range import AUTO
 from ssl_hub.data.views import EvalTransform
-from ssl_hub.evaluate.identity import weights_hash
 from ssl_hub.evaluate.model import INIT, TIMM
 from ssl_hub.exporting.formats import INPUT
 from ssl_hub.exporting.program import Program, Subprogram
 from ssl_hub.hub.markdown import public_name
 from ssl_hub.hub.store import BUNDLED
+from ssl_hub.hub.weights import sha256_of
 from ssl_hub.model.release import read_facts
 from ssl_hub.model.results import installed_versions
 
@@ -78,7 +78,8 @@ def _weights(name: str, made: Subprogram) -> dict[str, Any]:
     """Where the weights are from, under which licence, and their hash."""
     model: nn.Module = made.subject.model
     timm_says: Any = getattr(model, "pretrained_cfg", None) or {}
-    found: dict[str, Any] = {"architecture": timm_says.get("architecture"), "sha256": weights_hash(model)}
+    sha256 = sha256_of(model.state_dict())
+    found: dict[str, Any] = {"architecture": timm_says.get("architecture"), "sha256": sha256}
     if made.subject.step is not None and made.subject.recipe is not None:
         found |= {"licence": NOT_STATED, "pretrained_on": public_name(made.subject.recipe.data.name)}
         return found | {"recipe": made.subject.recipe.name, "step": made.subject.step}

@@ -82,14 +82,9 @@ def _plain_attention(program: Program) -> Iterator[int]:
 
 def _made_onnx(program: Program, images: Tensor) -> torch.onnx.ONNXProgram:
     made = torch.onnx.export(
-        program,
-        (images,),
-        dynamo=True,
-        verbose=False,
-        input_names=[INPUT],
-        output_names=program.names,
+        program, (images,), dynamo=True, verbose=False, input_names=[INPUT], output_names=program.names,
         dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-    )
+    )  # fmt: skip
     assert made is not None
     return made
 

@@ -16,7 +16,7 @@ from ssl_hub.evaluate.model import INIT, TIMM, Subject
 from ssl_hub.hub import store
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model.files import TO_LOAD
-from ssl_hub.model.probe_head import ProbeHead, head_path
+from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import load_backbone, read_config
 
 Features = Literal["pooled"] | Dense
@@ -98,18 +98,14 @@ def make_program(
 def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     """The folder of a release, with the head's files where the Hub has it; None for what is none."""
     if isinstance(model, nn.Module) or str(model).startswith((TIMM, INIT)) or str(model) == "pixels":
-        if head is not None:
-            raise UsageError(f"head={head!r} is one that a release carries; give a run or release that was probed")
-        return None
-    if find_snapshot(str(model)) is not None:
-        if head is not None:
-            raise UsageError(f"{model} is a run at one of its checkpoints, which has no heads; leave head out")
-        return None
-    files = list(TO_LOAD)
+        why = f"head={head!r} is one that a release carries; give a run or release that was probed"
+    elif find_snapshot(str(model)) is not None:
+        why = f"{model} is a run at one of its checkpoints, which has no heads; leave head out"
+    else:
+        return store.resolve(model, [*TO_LOAD, *([] if head is None else store.head_files(head))])
     if head is not None:
-        path = head_path(Path(), head)
-        files += [path.as_posix(), path.with_suffix(".json").as_posix()]
-    return store.resolve(model, files)
+        raise UsageError(why)
+    return None
 
 
 def _classifier(folder: Path, head: str, subject: Subject) -> tuple[nn.Module, tuple[str, ...]]:

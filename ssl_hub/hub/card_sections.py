@@ -20,16 +20,8 @@ from ssl_hub.model.lineage import UNKNOWN, licences
 from ssl_hub.model.results import Result
 from ssl_hub.model.standing import Aside
 
-LICENCES = {
-    "apache-2.0",
-    "mit",
-    "bsd-3-clause",
-    "cc-by-4.0",
-    "cc-by-sa-4.0",
-    "cc-by-nc-4.0",
-    "cc-by-nc-sa-4.0",
-    "unknown",
-}
+LICENCES = {"apache-2.0", "mit", "bsd-3-clause", UNKNOWN}
+LICENCES |= {"cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0"}
 DATA_TERMS = {
     "digits": "scikit-learn's copy of the UCI Optical Recognition of Handwritten Digits, CC BY 4.0",
     "ILSVRC/imagenet-1k": "ImageNet, ILSVRC 2012: for non-commercial research and education, on terms to be accepted",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.glance import problem_of
-from ssl_hub.hub.store import BUNDLED, home
+from ssl_hub.hub.here import BUNDLED, has_file, home
 from ssl_hub.model.files import CONFIG, RECIPE
 from ssl_hub.model.results import Result, read_results
 from ssl_hub.registry import suggest
@@ -47,20 +47,13 @@ def _is_ours(folder: Path) -> bool:
         return True
 
 
-def _is_finished(folder: Path) -> bool:
-    try:
-        return (folder / CONFIG).is_file()
-    except OSError:
-        return False
-
-
 def _holding(place: Literal["store", "bundled"], folder: Path) -> Holding:
     results, size, problem = [], 0, problem_of(folder)  # one damaged release hides no other
     with suppress(OSError):
         size = sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
     with suppress(UsageError, OSError):
         results = read_results(folder)
-    return Holding(folder.name, place, folder, size, _is_finished(folder), results, problem)
+    return Holding(folder.name, place, folder, size, has_file(folder, CONFIG), results, problem)
 
 
 def find(name: str) -> Holding:

@@ -20,34 +20,24 @@ from ssl_hub.hub.folders import check_target, put
 from ssl_hub.hub.markdown import slug
 from ssl_hub.hub.pictures import SPECTRUM, TRAINING, pictures
 from ssl_hub.hub.readme import is_ours, merged
-from ssl_hub.hub.remote import ID, PREFIX, Repository
+from ssl_hub.hub.remote import ID, PREFIX, Repository, evict
 from ssl_hub.hub.store import local, owned, resolve
 from ssl_hub.hub.verify import EVERY, check
-from ssl_hub.model.files import (
-    CONFIG,
-    HASHES,
-    HEADS_FOLDER,
-    METHOD,
-    MODEL,
-    RECIPE,
-    RESULTS_FILE,
-    as_json,
-    hashes_of,
-    record,
-    release_files,
-    sha256,
-)
+from ssl_hub.model.files import CONFIG, HASHES, RECIPE, as_json, hashes_of, record, release_files, sha256
 from ssl_hub.model.lineage import published
 from ssl_hub.model.reading import read_json
-from ssl_hub.model.release import read_config, read_tensors
+from ssl_hub.model.release import read_config
 from ssl_hub.processes import speaks
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi, ModelInfo
+    from huggingface_hub import HfApi
 
 CARD, PICTURES = "README.md", (TRAINING, SPECTRUM)
 # What a release may consist of, and so what a commit takes away that an earlier release had; other files stay.
-OURS = (RECIPE, CONFIG, MODEL, METHOD, RESULTS_FILE, HASHES, f"{HEADS_FOLDER}/*", TRAINING, SPECTRUM, CARD)
+OURS = (*EVERY, HASHES, *PICTURES, CARD)
+
+Content = Path | bytes  # of a file: as it lies there, or as it is made for the purpose
+Staged = Mapping[str, Content]
 
 
 @dataclass(frozen=True)
@@ -107,13 +97,18 @@ def push(
     target = Repository(repository.removeprefix(PREFIX), revision)
     folder = _source(run)
     staged = stage(folder, target, allow_collapsed=allow_collapsed, licence=licence)
-    plan = Publication(target, {name: _size(content) for name, content in staged.items()}, _text(staged[CARD]))
+    plan = _planned(target, staged)
     if dry_run or not speaks():
         return plan
     _note_licence(folder, staged)
     commit, new, sent = _commit(target, staged, private=private)
-    _compare(Repository(target.id, commit), folder, sent)
-    return Publication(target, plan.files, plan.card, commit, new)
+    _compare(Repository(target.id, commit), sent)
+    return replace(plan, commit=commit, new=new)
+
+
+def _planned(target: Repository, staged: Staged) -> Publication:
+    sizes = {name: len(c) if isinstance(c, bytes) else c.stat().st_size for name, c in staged.items()}
+    return Publication(target, sizes, _read(staged[CARD]).decode(errors="replace"))
 
 
 def _folder(path: str) -> Path:
@@ -131,12 +126,10 @@ def _source(run: str | Path) -> Path:
 def _to_folder(folder: Path, target: Path, dry_run: bool, allow_collapsed: bool, licence: str | None) -> Publication:
     """The same release in a folder: all of it, or what was there before."""
     check_target(target, folder)
-    named = Repository(f"OWNER/{slug(target.name)}")
-    staged = stage(folder, named, allow_collapsed=allow_collapsed, licence=licence)
+    staged = stage(folder, Repository(f"OWNER/{slug(target.name)}"), allow_collapsed=allow_collapsed, licence=licence)
     there = (target / CARD).read_bytes() if (target / CARD).is_file() else None
     staged[CARD] = _with_owners_words(staged[CARD], there, str(target))
-    sizes = {name: _size(content) for name, content in staged.items()}
-    plan = Publication(Repository(str(target)), sizes, _text(staged[CARD]))
+    plan = _planned(Repository(str(target)), staged)
     if dry_run or not speaks():
         return plan
     _note_licence(folder, staged)
@@ -146,7 +139,7 @@ def _to_folder(folder: Path, target: Path, dry_run: bool, allow_collapsed: bool,
     return replace(plan, commit=str(target), new=new)
 
 
-def _note_licence(folder: Path, staged: Mapping[str, Path | bytes]) -> None:
+def _note_licence(folder: Path, staged: Staged) -> None:
     """Have the release itself say the licence that was stated, so that the next push says it too."""
     content = staged[CONFIG]
     if isinstance(content, bytes) and owned(folder):
@@ -154,9 +147,7 @@ def _note_licence(folder: Path, staged: Mapping[str, Path | bytes]) -> None:
         record(folder, CONFIG)
 
 
-def stage(
-    folder: Path, target: Repository, *, allow_collapsed: bool, licence: str | None = None
-) -> dict[str, Path | bytes]:
+def stage(folder: Path, target: Repository, *, allow_collapsed: bool, licence: str | None = None) -> dict[str, Content]:
     """The files to publish, by name in the repository: a path, or the content of what is made for the purpose."""
     check(folder)
     if read_config(folder)["ssl_hub"].get("collapsed") and not allow_collapsed:
@@ -170,7 +161,7 @@ def stage(
     if licence is not None:
         if not isinstance(licence, str) or not licence.strip() or not licence.isprintable() or len(licence) > 200:
             raise UsageError(f"licence is {str(licence)[:60]!r}, expected its name, such as cc-by-4.0")
-        config = json.loads((folder / CONFIG).read_bytes())
+        config = read_json(folder / CONFIG)
         config.setdefault("ssl_hub", {})["licence"] = licence.strip()
         stated[CONFIG] = (json.dumps(config, indent=2) + "\n").encode()
     drawn = pictures(folder, target.id.split("/")[1])
@@ -178,13 +169,10 @@ def stage(
     if RECIPE in names and (public := published(recipe := read_json(folder / RECIPE))) != recipe:
         stated[RECIPE] = (json.dumps(public, indent=2) + "\n").encode()
     hashes |= {name: hashlib.sha256(content).hexdigest() for name, content in stated.items()}
-    files: dict[str, Path | bytes] = {name: folder / name for name in names}
-    return {**files, **stated, HASHES: as_json(hashes), CARD: card.encode(), **drawn}
+    return {**{name: folder / name for name in names}, **stated, HASHES: as_json(hashes), CARD: card.encode(), **drawn}
 
 
-def _commit(
-    target: Repository, staged: Mapping[str, Path | bytes], *, private: bool
-) -> tuple[str, bool, dict[str, Path | bytes]]:
+def _commit(target: Repository, staged: Staged, *, private: bool) -> tuple[str, bool, dict[str, Content]]:
     """Have the branch hold exactly this release; returns its commit, whether that is a new one, and what it holds.
 
     The release, the card and the pictures are compared apart. Of the card, the owner's words stay; pictures of the same
@@ -200,7 +188,7 @@ def _commit(
     api, name, branch = HfApi(), str(target), target.revision or "main"
     patiently(partial(_create, api, target, private=private), name, "publish to")
     found: list[str | None] = []  # at each attempt
-    sent: dict[str, Path | bytes] = {}
+    sent: dict[str, Content] = {}
 
     def attempt() -> str:
         head = api.model_info(target.id, revision=branch).sha
@@ -240,7 +228,7 @@ def _with_owners_words(card: Path | bytes, there: bytes | None, where: str) -> b
             " release; delete it there, and push again, to have the card",
             stacklevel=4,
         )
-    return merged(_text(card), there)
+    return merged(_read(card).decode(errors="replace"), there)
 
 
 def _readme(repository: str, head: str | None, there: Mapping[str, str]) -> bytes | None:
@@ -258,15 +246,11 @@ def _create(api: HfApi, target: Repository, *, private: bool) -> None:
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
-        found: ModelInfo | None = api.model_info(target.id)
+        if not api.model_info(target.id).private and private:
+            raise UsageError(f"{target.id} exists and is public; make it private in its settings, or drop --private")
     except RepositoryNotFoundError:
-        found = None
-    if found is None:
         api.create_repo(target.id, private=private or None, exist_ok=True)
-    elif private and not found.private:
-        raise UsageError(f"{target.id} exists and is public; make it private in its settings, or drop --private")
-    if target.revision not in (None, "main"):
-        assert target.revision is not None
+    if target.revision is not None and target.revision != "main":
         api.create_branch(target.id, branch=target.revision, exist_ok=True)
 
 
@@ -274,54 +258,42 @@ def _there(api: HfApi, repository: str, head: str | None) -> dict[str, str]:
     """What the repository holds: the sha256 of each large file, git's own hash of each other."""
     from huggingface_hub.hf_api import RepoFile
 
-    files = [
-        entry for entry in api.list_repo_tree(repository, revision=head, recursive=True) if isinstance(entry, RepoFile)
-    ]
-    return {file.path: file.lfs.sha256 if file.lfs else file.blob_id for file in files}
+    entries = api.list_repo_tree(repository, revision=head, recursive=True)
+    return {e.path: e.lfs.sha256 if e.lfs else e.blob_id for e in entries if isinstance(e, RepoFile)}
 
 
 def _identity(content: Path | bytes) -> set[str]:
     """The two hashes under which the Hub may know this content."""
-    data = content.read_bytes() if isinstance(content, Path) else content
+    data = _read(content)
     return {hashlib.sha256(data).hexdigest(), hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()}
 
 
-def _compare(published: Repository, folder: Path, staged: Mapping[str, Path | bytes]) -> None:
+def _compare(published: Repository, staged: Staged) -> None:
     """Fetch the commit as a stranger would, and raise UsageError unless every file is the one that was sent."""
     from huggingface_hub import snapshot_download
 
     from ssl_hub.hub.answers import patiently
 
     with scratch() as cache:
-        names = list(staged)
-        fetch = partial(
-            snapshot_download, published.id, revision=published.revision, cache_dir=cache, allow_patterns=names
-        )
-        for last_try in (False, True):
+        at, names = published.revision, list(staged)
+        fetch = partial(snapshot_download, published.id, revision=at, cache_dir=cache, allow_patterns=names)
+        for _ in range(2):
             got = Path(patiently(fetch, str(published), "load back what was published to"))
             wrong = [name for name, content in staged.items() if not _same(got / name, content)]
             if not wrong:
-                break
-            if last_try:
-                raise UsageError(
-                    f"{published}: {', '.join(wrong)} came back changed, twice; the commit stands, so look at it, and"
-                    " publish again to repair it"
-                )
+                return
             for name in wrong:
-                (got / name).resolve().unlink(missing_ok=True)
-                (got / name).unlink(missing_ok=True)
-        before, after = read_tensors(folder / MODEL), read_tensors(got / MODEL)
-        assert all((before[name] == after[name]).all() for name in before), "equal files hold equal tensors"
+                evict(got / name)
+    raise UsageError(
+        f"{published}: {', '.join(wrong)} came back changed, twice; the commit stands, so look at it, and publish again"
+        " to repair it"
+    )
 
 
-def _same(path: Path, content: Path | bytes) -> bool:
+def _same(path: Path, content: Content) -> bool:
     digest = sha256(content) if isinstance(content, Path) else hashlib.sha256(content).hexdigest()
     return path.is_file() and sha256(path) == digest
 
 
-def _size(content: Path | bytes) -> int:
-    return len(content) if isinstance(content, bytes) else content.stat().st_size
-
-
-def _text(content: Path | bytes) -> str:
-    return (content if isinstance(content, bytes) else content.read_bytes()).decode(errors="replace")
+def _read(content: Content) -> bytes:
+    return content if isinstance(content, bytes) else content.read_bytes()

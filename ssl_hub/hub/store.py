@@ -7,15 +7,19 @@ import re
 import shlex
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.glance import in_hub_cache, link_in, problem_of
+from ssl_hub.hub.here import BUNDLED as BUNDLED
+from ssl_hub.hub.here import CLOSED, MENDED_BY, Place, has_file, is_path, name_of, place_at, places_of
+from ssl_hub.hub.here import NAME as NAME
+from ssl_hub.hub.here import home as home
 from ssl_hub.hub.remote import PREFIX, Repository, fetch, look
-from ssl_hub.model.files import CONFIG, HASHES, METHOD, RECIPE, TO_LOAD, check_whole
+from ssl_hub.model.files import CONFIG, METHOD, RECIPE, TO_LOAD, check_whole
 from ssl_hub.registry import suggest
 from ssl_hub.zoo import RECIPES
 
@@ -23,19 +27,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from ssl_hub.model.release import Branch
-
-NAME = r"[\w-][\w.-]*"
-BUNDLED = Path(__file__).parents[1] / "bundled"
-UNFINISHED = f"a run that is not finished: it has no {CONFIG} yet"
-CLOSED = "cannot be looked at"
-LOST = f"a release whose {CONFIG}, which {HASHES} lists, is missing or no file"
-
-
-def home() -> Path:
-    """The store: ``$SSL_HUB_HOME``, else ``ssl_hub`` in the user's cache (``$XDG_CACHE_HOME``, else ``~/.cache``)."""
-    if chosen := os.environ.get("SSL_HUB_HOME"):
-        return expanded(chosen)
-    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ssl_hub"
 
 
 def releases() -> list[str]:
@@ -45,25 +36,14 @@ def releases() -> list[str]:
 
 def run_folder(name: str | Path) -> Path:
     """The folder of a run, finished or not: an existing folder, else one of that name in the store."""
-    folder = expanded(_text(name))
+    folder = expanded(name_of(name))
     for candidate in (folder, home() / str(name)):
-        if _has(candidate, RECIPE):
+        if has_file(candidate, RECIPE):
             return candidate
     beside = (folder.with_name(folder.name.partition("@")[0]), *folder.parents)
-    near = [place for place in beside if _has(place, RECIPE)]
+    near = [place for place in beside if has_file(place, RECIPE)]
     meant = f"; give the run itself: {near[0]}" if near else ""
     raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}{meant}")
-
-
-@dataclass(frozen=True)
-class Place:
-    """One place where a name is looked for; ``state`` says in words what is there, or why it was not asked."""
-
-    kind: Literal["folder", "store", "bundled", "hub"]
-    location: str
-    found: bool
-    state: str
-    damaged: bool = False  # what is there is used, and will not load
 
 
 def where(name: str | Path) -> list[Place]:
@@ -71,8 +51,8 @@ def where(name: str | Path) -> list[Place]:
 
     Asks the Hub whether it has the name, and downloads nothing. Raises UsageError for what can be no name.
     """
-    text = _text(name)
-    places = [_seen(place) for place in _local(text)]
+    text = name_of(name)
+    places = [_looked_at(place) for place in places_of(text)]
     repository = _repository(text)
     if isinstance(repository, str):
         return [*places, Place("hub", "", False, repository)] if repository else places
@@ -83,17 +63,16 @@ def where(name: str | Path) -> list[Place]:
         return [*places, Place("hub", location, False, str(error))]
 
 
-def _seen(place: Place) -> Place:
-    """A place with what is wrong with the release there, as far as it can be seen without reading its weights."""
-    if place.found and (problem := problem_of(Path(place.location))):
-        return replace(place, state=f"damaged: {problem}", damaged=True)
-    return place
+def _looked_at(place: Place) -> Place:
+    """With what is wrong with the release there, as far as it can be seen without reading its weights."""
+    problem = problem_of(Path(place.location)) if place.found else ""
+    return replace(place, state=f"damaged: {problem}", damaged=True) if problem else place
 
 
 def places(name: str | Path) -> list[Place]:
     """The places of :func:`where` that are on this machine; none for what can be no name of a release."""
     try:
-        return _local(_text(name))
+        return places_of(name_of(name))
     except UsageError:
         return []
 
@@ -104,25 +83,26 @@ def resolve(name: str | Path, files: Sequence[str] = TO_LOAD, *, check_hashes: b
 
     Raises UsageError that says where the name was looked for and how to get it.
     """
-    text = _text(name)
-    places = _local(text)
-    for place in places:
-        if place.found:
-            return _without_links(Path(place.location))
+    text = name_of(name)
+    places = places_of(text)
+    if (folder := _found(places)) is not None:
+        return folder
     repository = _repository(text)
+    if is_path(text) and not text.startswith(PREFIX):
+        raise _no_release_at(text)
     if isinstance(repository, str):
-        raise _not_found(text, [*places, Place("hub", "", False, repository)])
+        raise UsageError(f"no release {text!r} is here, and the Hub was {repository}{_way_on(text)}")
     try:
         return fetch(repository, files, check_hashes=check_hashes)
     except UsageError as error:
         if not places:
             raise
-        raise _not_found(text, [*places, Place("hub", str(repository), False, str(error))]) from None
+        raise UsageError(f"no release {text!r} is here, and of the Hub: {error}") from None
 
 
 def repository_of(name: str | Path) -> Repository | None:
     """The repository of the Hub that has a name which no place on this machine has; None where that cannot be."""
-    repository = _repository(_text(name))
+    repository = _repository(name_of(name))
     return None if isinstance(repository, str) else repository
 
 
@@ -131,12 +111,10 @@ def local(name: str | Path) -> Path:
 
     Raises UsageError where there is none, or a run that is not finished.
     """
-    text = _text(name)
-    places = _local(text)
-    for place in places:
-        if place.found:
-            return _without_links(Path(place.location))
-    if _is_path(text):
+    text = name_of(name)
+    if (folder := _found(places_of(text))) is not None:
+        return folder
+    if is_path(text):
         raise _no_release_at(text)
     raise UsageError(f"no finished run or release {text!r} on this machine{_way_on(text)}")
 
@@ -146,71 +124,22 @@ def owned(folder: Path) -> bool:
     return not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
 
 
-def _text(name: str | Path) -> str:
-    if not isinstance(name, (str, os.PathLike)) or not str(name):
-        raise UsageError(f"got {name!r}, expected the name of a release or the path of its folder")
-    return str(name)
-
-
-def _local(text: str) -> list[Place]:
-    """Where the name may be on this machine; nothing for a name of the Hub."""
-    if text.startswith(PREFIX):
-        return []
-    folder = _place("folder", expanded(text))
-    if _is_path(text):
-        return [folder]
-    places = [folder, _place("store", home() / text), _place("bundled", BUNDLED / text)]
-    if re.fullmatch(NAME, text) or any(place.found for place in places):
-        return places
-    if re.fullmatch(f"{NAME}@.+", text):
-        return [Place("store", str(home() / text), False, "holds no revisions: not asked")]
-    raise UsageError(f"no folder {text!r}, and it is no release name: those have letters, digits, '.', '_' and '-'")
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith((".", "/", "~")) or "/" in text
-
-
-def _place(kind: Literal["folder", "store", "bundled"], folder: Path) -> Place:
-    try:
-        if (folder / CONFIG).is_file():
-            return Place(kind, str(folder), True, "a release")
-        if (folder / RECIPE).is_file():
-            state = LOST if (folder / HASHES).is_file() else UNFINISHED
-        elif folder.is_dir():
-            state = f"has no {CONFIG}: no release"
-        else:
-            state = "no release folder" if kind == "folder" else "not there"
-    except OSError as error:  # too long a name, or a place that may not be looked at
-        state = f"{CLOSED} ({error.strerror})"
-    return Place(kind, str(folder), False, state)
-
-
-def _has(folder: Path, name: str) -> bool:
-    try:
-        return (folder / name).is_file()
-    except OSError:
-        return False
+def _found(places: Sequence[Place]) -> Path | None:
+    """The folder of the first release among them. UsageError where a file of it is a link."""
+    folder = next((Path(place.location) for place in places if place.found), None)
+    if folder is not None and (link := link_in(folder)):
+        raise UsageError(link)
+    return folder
 
 
 def _repository(text: str) -> Repository | str:
     """The repository of the Hub that may have the name, or why there is none to ask."""
     if text.startswith(PREFIX):
         return Repository.parse(text)
-    if _is_path(text):
+    if is_path(text):
         return ""
     owner = os.environ.get("SSL_HUB_ORG")
     return Repository.parse(f"{owner}/{text}") if owner else "not asked: $SSL_HUB_ORG names no owner"
-
-
-def _not_found(text: str, places: Sequence[Place]) -> UsageError:
-    """What to say of a name that is nowhere: what happened, and one way on. ``where`` has the rest."""
-    if _is_path(text):
-        return _no_release_at(text)
-    hub = places[-1]
-    if hub.location:
-        return UsageError(f"no release {text!r} is here, and of the Hub: {hub.state}")
-    return UsageError(f"no release {text!r} is here, and the Hub was {hub.state}{_way_on(text)}")
 
 
 def _way_on(text: str) -> str:
@@ -222,20 +151,18 @@ def _way_on(text: str) -> str:
 def ways_on(text: str) -> list[str]:
     """What may be meant by a name that is nowhere, and how to get it; the likeliest comes first."""
     ways, here = [], releases()
-    if _is_path(text) or text.startswith(PREFIX):
+    if is_path(text) or text.startswith(PREFIX):
         return ["is it right?"]
-    if _has(Path("runs") / text, CONFIG):
+    if has_file(Path("runs") / text, CONFIG):
         ways.append(f"a run of that name is in runs/: load 'runs/{text}'")
     for place in places(text):
         if place.state.startswith(CLOSED):
             ways.append(f"{place.location} {place.state}")
-        if place.state == LOST:
-            ways.append(f"the {place.kind} has {LOST}: restore it, or fetch it again")
-        if place.state == UNFINISHED:
-            ways.append(f"the {place.kind} has {UNFINISHED}; `ssl-hub resume {shlex.quote(text)}` goes on with it")
+        elif place.state in MENDED_BY:
+            ways.append(f"the {place.kind} has {place.state}; {MENDED_BY[place.state].format(shlex.quote(text))}")
     if text in RECIPES:
-        ways.append(f"train it with `{RECIPES[text].command}`")
-        ways.append(f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`")
+        importing = f"import a public checkpoint with `ssl-hub import SOURCE FILE --recipe {text}`"
+        ways += [f"train it with `{RECIPES[text].command}`", importing]
     elif (guess := suggest(text, [*here, *RECIPES.names()])).endswith("?"):
         ways.append(guess.removeprefix("; "))
     ways.append("`ssl-hub list` shows those that are" if here else "no release is here yet")
@@ -245,13 +172,11 @@ def ways_on(text: str) -> list[str]:
 def _no_release_at(path: str) -> UsageError:
     """What is at a path instead of a release, and one way on."""
     folder = expanded(path)
-    state = _place("folder", folder).state
+    state = place_at("folder", folder).state
     if state.startswith(CLOSED):
         return UsageError(f"{path[:80]!r} {state}; is the path right?")
-    if state == LOST:
-        return UsageError(f"{path!r} is {LOST}; restore it, or fetch it again")
-    if state == UNFINISHED:
-        return UsageError(f"{path!r} is {UNFINISHED}; go on training it: `ssl-hub resume {shlex.quote(path)}`")
+    if state in MENDED_BY:
+        return UsageError(f"{path!r} is {state}; {MENDED_BY[state].format(shlex.quote(path))}")
     run, _, step = path.rpartition("@")
     if step.isdecimal() and (expanded(run) / RECIPE).is_file():
         return UsageError(
@@ -270,11 +195,12 @@ def _no_release_at(path: str) -> UsageError:
     return UsageError(f"no folder {path!r}{hint}")
 
 
-def _without_links(folder: Path) -> Path:
-    """The folder, or UsageError where a file of the release is a link."""
-    if link := link_in(folder):
-        raise UsageError(link)
-    return folder
+def head_files(dataset: str) -> list[str]:
+    """The names of the files of a probe head in a release."""
+    from ssl_hub.model.probe_head import head_path
+
+    path = head_path(Path(), dataset)
+    return [path.as_posix(), path.with_suffix(".json").as_posix()]
 
 
 def load(
@@ -308,15 +234,13 @@ def load(
         raise UsageError(f"num_classes is {num_classes!r}, expected a whole number from 1; leave it out for features")
     if head is not None and not isinstance(head, str):
         raise UsageError(f"head is {head!r}, expected the name of the data that it was fitted on, such as 'digits'")
-    from ssl_hub.model.probe_head import ProbeHead, head_path
+    from ssl_hub.model.probe_head import ProbeHead
     from ssl_hub.model.release import attach_classifier, load_backbone
 
-    files = [*TO_LOAD, *([METHOD] if which == "target" else [])]
-    if head is not None:
-        path = head_path(Path(), head)
-        files += [path.as_posix(), path.with_suffix(".json").as_posix()]
-    folder = resolve(name_or_path, files, check_hashes=check_hashes)
-    if check_hashes and any(place.found for place in places(name_or_path)):  # what is fetched is checked on arrival
+    files = [*TO_LOAD, *([METHOD] if which == "target" else []), *([] if head is None else head_files(head))]
+    here = _found(places(name_or_path))
+    folder = here or resolve(name_or_path, files, check_hashes=check_hashes)
+    if check_hashes and here:  # what is fetched is checked on arrival
         check_whole(folder, files)
     if head is None:
         if num_classes is not None:

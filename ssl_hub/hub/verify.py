@@ -8,13 +8,11 @@ from pathlib import Path
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.store import resolve
 from ssl_hub.model.files import (
-    CONFIG,
     HASHES,
     HEADS_FOLDER,
     METHOD,
-    MODEL,
-    RECIPE,
     RESULTS_FILE,
+    TO_LOAD,
     check_unchanged,
     read_hashes,
     release_files,
@@ -24,7 +22,7 @@ from ssl_hub.model.reading import read_json, read_metadata
 from ssl_hub.model.release import check_finite, load_backbone, read_config, read_tensors
 from ssl_hub.model.results import read_results
 
-EVERY = (CONFIG, RECIPE, MODEL, METHOD, RESULTS_FILE, f"{HEADS_FOLDER}/*")
+EVERY = (*TO_LOAD, METHOD, RESULTS_FILE, f"{HEADS_FOLDER}/*")
 
 
 @dataclass(frozen=True)

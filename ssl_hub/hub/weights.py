@@ -25,13 +25,13 @@ from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.hub.importers.reading import AUTO, read_parts
+from ssl_hub.hub.importers.reading import AUTO, imported_link, read_parts
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.hub.remote import PREFIX
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model import backbones, files
 from ssl_hub.model.lineage import INITIALISED_FROM as INITIALISED_FROM
-from ssl_hub.model.lineage import LINEAGE, UNKNOWN, Chain, lineage_of
+from ssl_hub.model.lineage import LINEAGE, UNKNOWN, lineage_of
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.metrics import METRICS
 from ssl_hub.model.release import BRANCHES, load_strictly, read_config, read_facts, read_recipe
@@ -58,8 +58,10 @@ class Pretrained:
     @property
     def origin(self) -> dict[str, Any]:
         """What they are, as a start of training: kind, name, licence, and how they came to be."""
-        before = {} if self.folder is None or self.config is None else {LINEAGE: _lineage(self.folder, self.config)}
-        return {"kind": self.kind, "name": self.name, "licence": self.licence, **before}
+        origin: dict[str, Any] = {"kind": self.kind, "name": self.name, "licence": self.licence}
+        if self.folder is not None and self.config is not None:
+            origin[LINEAGE] = lineage_of(self.config, read_recipe(self.folder), read_facts(self.folder))
+        return origin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ def pretrained(name: str, *, image_size: int | None = None) -> Pretrained:
     config = read_config(folder)
     licence = str(config["ssl_hub"].get("licence", UNKNOWN))
     fetched = store.repository_of(text) if found is None else None
-    kind: Kind = "hub" if fetched else "run" if _is_run(folder) else "release"
+    kind: Kind = "hub" if fetched else "run" if (folder / METRICS).is_file() else "release"
     # Folders of the cache are called by commits.
     shown = f"{PREFIX}{fetched.id}@{folder.name}" if fetched else folder.name
     model = store.load(folder)
@@ -142,10 +144,6 @@ def _release_of(name: str) -> str:
     return str(path.parent) if path.name == files.MODEL and (path.parent / files.CONFIG).is_file() else name
 
 
-def _lineage(folder: Path, config: Mapping[str, Any]) -> Chain:
-    return lineage_of(config, read_recipe(folder), read_facts(folder))
-
-
 def sha256_of(tensors: Mapping[str, Tensor]) -> str:
     """The sha256 of names, types, shapes and bytes of tensors, in the order of their names: however they are stored,
     the same weights have the same."""
@@ -177,9 +175,8 @@ def _of_file(name: str, recipe: Recipe) -> Initial:
     text, *rest = name.split(PARTS)
     source, branch, *more = [*rest, *[AUTO, "online"][len(rest) :]]
     if more or branch not in BRANCHES:
-        raise UsageError(
-            f"backbone.init is {name!r}, expected FILE, FILE{PARTS}SOURCE or FILE{PARTS}SOURCE{PARTS}target"
-        )
+        spelt = f"FILE, FILE{PARTS}SOURCE or FILE{PARTS}SOURCE{PARTS}target"
+        raise UsageError(f"backbone.init is {name!r}, expected {spelt}")
     path = expanded(text)
     if not path.is_file():
         raise UsageError(f"backbone.init is {name!r}, and there is no file {path}")
@@ -190,19 +187,10 @@ def _of_file(name: str, recipe: Recipe) -> Initial:
         raise UsageError(
             f"{name} has a {stem}, and {recipe.backbone.name} a {stem_of(model)}: its features would change"
         )
-    normalisation = read.origin.normalisation_of(recipe.data)
+    normalisation, licence = read.origin.normalisation_of(recipe.data), read.origin.licence
     assumed = {"stem": stem_by == "assumed", "normalisation": normalisation is None}
-    link = {
-        "step": "imported",
-        "source": read.origin.name,
-        "file": path.name,
-        "sha256": files.sha256(path),
-        "branch": branch,
-        "licence": read.origin.licence,
-        "assumed": [what for what, it_is in assumed.items() if it_is],
-        **read.facts,
-    }
-    origin = {"kind": "file", "name": path.name, "licence": read.origin.licence, LINEAGE: [link]}
+    chain = [imported_link(read.facts, licence, assumed)]
+    origin = {"kind": "file", "name": path.name, "licence": licence, LINEAGE: chain}
     return _initial(model, normalisation, origin)
 
 
@@ -219,12 +207,8 @@ def _initial(
     value_range: str | None = None,
 ) -> Initial:
     tensors = model.state_dict()
-    return Initial(
-        tensors=tensors,
-        normalisation=normalisation,
-        value_range=value_range,
-        origin={**origin, "sha256": sha256_of(tensors)},
-    )
+    hashed = {**origin, "sha256": sha256_of(tensors)}
+    return Initial(tensors=tensors, normalisation=normalisation, value_range=value_range, origin=hashed)
 
 
 def _check_is_meant(name: str) -> None:
@@ -233,10 +217,8 @@ def _check_is_meant(name: str) -> None:
     if is_pretrained(name) or name.startswith(PREFIX):
         return
     if name.startswith(TIMM) or backbones.is_known(text):
-        tags = backbones.tags_of(text.partition("@")[0])
-        there = (
-            f"timm's weights of it are {', '.join(f'{text}.{tag}' for tag in tags)}" if tags else "timm has none of it"
-        )
+        tagged = [f"{text}.{tag}" for tag in backbones.tags_of(text.partition("@")[0])]
+        there = f"timm's weights of it are {', '.join(tagged)}" if tagged else "timm has none of it"
         if name.startswith(TIMM) or not any(place.found for place in store.places(name)):
             raise UsageError(f"backbone.init is {name!r}, an architecture without weights: {there}")
         return
@@ -262,10 +244,6 @@ def _timm_parts(name: str) -> tuple[str, str]:
     text = name.removeprefix(TIMM)
     base, _, tag = text.partition("@" if name.startswith(TIMM) and "@" in text else ".")
     return base, tag
-
-
-def _is_run(folder: Path) -> bool:
-    return (folder / METRICS).is_file()
 
 
 def _three(values: Any) -> Colours:

@@ -13,7 +13,7 @@ from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import embed, nearest, similar
-from ssl_hub.evaluate.features import extract, pixel_model
+from ssl_hub.evaluate.features import PixelModel, extract
 from ssl_hub.evaluate.model import open_model
 
 
@@ -38,7 +38,7 @@ def test_features_read_back_with_ids_and_classes(photos, tmp_path):
     assert list(table["class"]) == ["blue, light"] * 2 + ["réd"] * 2
     assert table.features["label"].names == ["blue, light", "réd"]
     subject = open_model("pixels")
-    expected = extract(pixel_model(), open_source(photos, "test"), subject.transform)
+    expected = extract(PixelModel(), open_source(photos, "test"), subject.transform)
     assert np.array_equal(np.array(table["features"], np.float32), expected.x)
     assert table.features["features"].length == expected.width
 

@@ -43,10 +43,7 @@ def test_tokens_are_the_map_row_by_row_without_the_class_token():
     model = backbones.create("test_vit", image_size=64).eval()
     images = torch.randn(2, 3, 64, 64)
     tokens = feature_maps(model, "tokens", image_size=64)(images)
-    assert {name: list(out.shape) for name, out in tokens.items()} == {
-        "tokens": [2, 16, 64],
-        "prefix_tokens": [2, 1, 64],
-    }
+    assert {k: list(out.shape) for k, out in tokens.items()} == {"tokens": [2, 16, 64], "prefix_tokens": [2, 1, 64]}
     last = feature_maps(model, "map", image_size=64)(images)["map"]
     assert torch.allclose(last.flatten(2).transpose(1, 2), tokens["tokens"], atol=1e-5)
 
@@ -75,10 +72,7 @@ def test_gradients_reach_the_first_layer():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: feature_maps("directpred-digits", "pooled"),
-            "features is 'pooled', expected one of map, stages, tokens",
-        ),
+        (lambda: feature_maps("directpred-digits", "pooled"), "is 'pooled', expected one of map, stages, tokens"),
         (lambda: feature_maps("directpred-digits", "tokens"), "SmallImageResNet has no features of the kind 'tokens'"),
         (lambda: feature_maps("timm:test_vit", image_size=70), "images? of 70"),
         (lambda: feature_maps(nn.Linear(3, 3)), "Linear has no pretrained_cfg"),

@@ -9,7 +9,7 @@ from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import features as features_module
-from ssl_hub.evaluate.features import Features, check_pair, extract, pixel_model
+from ssl_hub.evaluate.features import Features, PixelModel, check_pair, extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.linear import linear_probe
 
@@ -41,7 +41,7 @@ class Backbone(nn.Module):
 
 @pytest.mark.parametrize("batch_size", [1, 4, 22, 100])
 def test_rows_are_in_the_order_of_the_images_with_their_labels(batch_size):
-    features = extract(pixel_model(), numbered(22), TRANSFORM, batch_size=batch_size)
+    features = extract(PixelModel(), numbered(22), TRANSFORM, batch_size=batch_size)
     np.testing.assert_allclose(features.x, np.repeat(np.arange(22)[:, None] / 255, 108, axis=1), atol=1e-6)
     assert features.y.tolist() == [0, 1] * 11 and features.classes == ("even", "odd")
     assert (features.dataset, features.split, features.layer, features.width) == ("numbered", "train", "pixels", 108)
@@ -100,9 +100,9 @@ def test_features_that_are_not_finite_are_counted():
 
 
 def test_many_features_lie_on_disk(monkeypatch):
-    held = extract(pixel_model(), numbered(22), TRANSFORM, batch_size=4)
+    held = extract(PixelModel(), numbered(22), TRANSFORM, batch_size=4)
     monkeypatch.setattr(features_module, "IN_MEMORY_BYTES", 100)
-    mapped = extract(pixel_model(), numbered(22), TRANSFORM, batch_size=4)
+    mapped = extract(PixelModel(), numbered(22), TRANSFORM, batch_size=4)
     assert (held.x == mapped.x).all()
     assert isinstance(mapped.x.base, np.memmap) and not isinstance(held.x.base, np.memmap)
 
@@ -113,15 +113,15 @@ def test_half_precision_features_come_back_as_float32():
 
 
 def test_unlabelled_and_empty_sources():
-    features = extract(pixel_model(), numbered(3, labelled=False), TRANSFORM)
+    features = extract(PixelModel(), numbered(3, labelled=False), TRANSFORM)
     assert features.classes is None and features.y.tolist() == [-1, -1, -1]
     for use in (knn, linear_probe):
         with pytest.raises(UsageError, match=r"3 of 3 images of numbered/train have no label; choose a labelled split"):
             use(features, features)
     with pytest.raises(UsageError, match="numbered/train has no images"):
-        extract(pixel_model(), numbered(0), TRANSFORM)
+        extract(PixelModel(), numbered(0), TRANSFORM)
     with pytest.raises(UsageError, match="batch_size is 0"):
-        extract(pixel_model(), numbered(1), TRANSFORM, batch_size=0)
+        extract(PixelModel(), numbered(1), TRANSFORM, batch_size=0)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_arrays_that_do_not_fit_make_no_features(changes, text):
 
 
 def test_splits_of_different_data_do_not_pair():
-    train = extract(pixel_model(), numbered(4), TRANSFORM)
-    check_pair(train, extract(pixel_model(), numbered(6, split="test"), TRANSFORM))
+    train = extract(PixelModel(), numbered(4), TRANSFORM)
+    check_pair(train, extract(PixelModel(), numbered(6, split="test"), TRANSFORM))
     with pytest.raises(
         UsageError, match=r"features of numbered/train have width 108 and those of numbered/test width 3"
     ):
@@ -149,6 +149,6 @@ def test_splits_of_different_data_do_not_pair():
 
 
 def test_pixels_as_features_are_probed_and_named_as_such():
-    train, test = (extract(pixel_model(), numbered(40, split=split), TRANSFORM) for split in ("train", "test"))
+    train, test = (extract(PixelModel(), numbered(40, split=split), TRANSFORM) for split in ("train", "test"))
     _, probed = linear_probe(train, test)
     assert {r.settings["layer"] for r in [*knn(train, test, k=1), *probed]} == {"pixels"}

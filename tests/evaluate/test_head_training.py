@@ -34,6 +34,10 @@ def coloured(count=120, seed=0, split="train", noise=60, classes=CLASSES):
     return Source("coloured", split, Pixels(pixels.clip(0, 255).astype(np.uint8)), classes=classes, labels=labels)
 
 
+def relabelled(source, labels):
+    return Source(source.name, source.split, Pixels(source.pixels()), classes=CLASSES, labels=labels)
+
+
 class Backbone(nn.Module):
     """Has all that training would change: batch statistics, dropout, and a part in eval mode."""
 
@@ -51,9 +55,7 @@ class Backbone(nn.Module):
 
 def probe(name, train=None, test=None, model=None, protocol=None, seed=0):
     train, test = train or coloured(), test or coloured(60, seed=1, split="test")
-    return train_probe(
-        model or Backbone(), train, test, TRANSFORM, protocol or SHORT[name], name=name, seed=seed
-    )  # fmt: skip
+    return train_probe(model or Backbone(), train, test, TRANSFORM, protocol or SHORT[name], name=name, seed=seed)
 
 
 @pytest.mark.parametrize("name", SHORT)
@@ -70,10 +72,7 @@ def test_the_backbone_is_bit_for_bit_the_same_after(name):
 @pytest.mark.parametrize("name", SHORT)
 def test_noise_for_test_labels_changes_no_choice(name):
     test = coloured(60, seed=1, split="test", noise=20)
-    noise = Source(
-        "coloured", "test", Pixels(test.pixels()), classes=CLASSES,
-        labels=np.random.default_rng(5).permutation(test.labels),
-    )  # fmt: skip
+    noise = relabelled(test, np.random.default_rng(5).permutation(test.labels))
     (clean, measured), (poisoned, chance) = (probe(name, test=split) for split in (test, noise))
     assert clean.settings == poisoned.settings
     assert torch.equal(clean.weight, poisoned.weight) and torch.equal(clean.bias, poisoned.bias)
@@ -89,9 +88,8 @@ def test_the_reported_rate_is_the_best_on_the_held_out_part_and_its_head_is_what
     assert len(set(scores.values())) > 1
     (result, _) = results
     assert (result.metric, result.protocol, result.split) == ("top1", "linear-byol", "test")
-    assert {"lr", "lrs", "epochs", "batch_size", "holdout", "train_split", "train_size", "layer"} <= set(
-        result.settings
-    )
+    said = {"lr", "lrs", "epochs", "batch_size", "holdout", "train_split", "train_size", "layer"}
+    assert said <= result.settings.keys()
     assert "protocol" not in result.settings and result.seed == 0
     assert result.value > 60
 
@@ -155,10 +153,6 @@ def test_test_images_come_in_as_the_protocols_say():
     assert byol.mean == (0.5, 0.5, 0.5)
     small = transform_of(PROTOCOLS["byol"], TRANSFORM)
     assert (small.resize, small.size) == (8, 8)
-
-
-def relabelled(source, labels, classes=CLASSES):
-    return Source(source.name, source.split, Pixels(source.pixels()), classes=classes, labels=labels)
 
 
 @pytest.mark.parametrize("name", ["byol", "authors-small"])

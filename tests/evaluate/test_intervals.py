@@ -45,5 +45,5 @@ def test_the_paired_test_is_scipys_and_errs_in_one_case_of_twenty():
 
 
 def test_no_interval_of_nothing():
-    with pytest.raises(UsageError, match="50.0 % of 0 images at confidence 0.95: expected 0 to 100, one image"):
+    with pytest.raises(UsageError, match="50.0 % of 0 images: expected 0 to 100, of one image or more"):
         wilson(50.0, 0)

@@ -6,10 +6,8 @@ import torch
 from ssl_hub.cli import main
 from ssl_hub.evaluate.keeping import keep_head, keep_results, stored_head
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import load_backbone, save_release
+from ssl_hub.model.release import load_backbone
 from ssl_hub.model.results import Result, read_results
-from ssl_hub.model.siamese import build
-from ssl_hub.zoo import get_recipe
 
 CLASSES = tuple("0123456789")
 
@@ -59,13 +57,6 @@ def test_a_damaged_head_gives_way(tmp_path):
     head().save(tmp_path).write_bytes(b"damaged")
     keep_head(tmp_path, head("linear-simsiam", epochs=2), classifier=False)
     assert stored_head(tmp_path, "digits").settings["epochs"] == 2
-
-
-@pytest.fixture
-def released(tmp_path):
-    recipe = get_recipe("byol-digits")
-    save_release(tmp_path, build(recipe), recipe)
-    return tmp_path
 
 
 def test_the_classifier_is_the_heads(released):

@@ -1,10 +1,9 @@
 """The linear probe: the optimum it claims, chosen without the test split, and folded without loss."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
+from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
@@ -27,9 +26,7 @@ def blobs(seed=0, per_class=30, classes=6, width=12, spread=1.0, split="train"):
 
 
 def objective(logits, y, weight, strength):
-    logits = logits - logits.max(axis=1, keepdims=True)
-    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-    return -log_p[np.arange(len(y)), y].mean() + strength / 2 * (weight**2).sum()
+    return (logsumexp(logits, axis=1) - logits[np.arange(len(y)), y]).mean() + strength / 2 * (weight**2).sum()
 
 
 @pytest.mark.parametrize("strength", [1.0, 1e-2, 1e-4])
@@ -91,9 +88,8 @@ def test_result_says_how_and_the_head_measures_the_same_again():
     assert [r.metric for r in results] == ["top1", "top5"] and results[0].value > 50
     top1 = results[0]
     assert (top1.protocol, top1.dataset, top1.split, top1.seed) == ("linear-cached", "blobs", "test", 4)
-    assert {"strength", "holdout", "holdout_size", "train_split", "train_size", "layer", "converged"} <= set(
-        top1.settings
-    )
+    said = {"strength", "holdout", "holdout_size", "train_split", "train_size", "layer", "converged"}
+    assert said <= top1.settings.keys()
     again = evaluate_head(head, blobs(1, split="test"))
     assert [(r.value, r.settings) for r in again] == [(r.value, r.settings) for r in results]
 
@@ -201,19 +197,3 @@ def change(features, **changes):
 def test_splits_that_cannot_be_probed_are_refused(train, test, text):
     with pytest.raises(UsageError, match=text):
         linear_probe(change(blobs(), **train), change(blobs(1, split="test"), **test))
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"strengths": ()}, r"strengths are \[\], expected one or more"),
-        ({"strengths": (1.0, 0.0)}, r"strengths are \[1\.0, 0\.0\]"),
-        ({"strengths": (math.inf,)}, r"strengths are \[inf\]"),
-        ({"holdout": 0.0}, r"holdout is 0\.0, expected a share between 0 and 1"),
-        ({"holdout": 1.0}, r"holdout is 1\.0"),
-        ({"max_iter": 0}, "max_iter is 0"),
-    ],
-)
-def test_settings_out_of_range_are_refused(settings, text):
-    with pytest.raises(UsageError, match=text):
-        Cached(**settings)

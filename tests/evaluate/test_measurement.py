@@ -154,6 +154,8 @@ def test_differences_are_named_and_unknown_images_are_taken_for_the_same():
     old, first, second = map(measurement_of, (one, here, there))
     assert differences(old, first) == differences(second, old) == []
     assert differences(first, second) == ["other images under the same names"]
+    assert why_apart(first, second) == "other images under the same names"
+    assert why_apart(first, old) == "its images are not told, and may be others"
     assert alike([old, first]) == {old: first, first: first}
     assert alike([old, first, second])[old] == old
     assert len(set(titles([first, second]).values())) == 2
@@ -184,11 +186,3 @@ def test_the_newest_is_told_by_the_time_and_not_by_how_it_is_written():
     earlier = replace(result(value=50.0, **LABELS), date="2024-01-01T08:00:00+00:00", seed=1)
     for order in permutations((later, earlier)):
         assert stands(*order) == later
-
-
-def test_numbers_kept_apart_because_one_tells_no_images_say_so():
-    untold, here, there = (replace(result(**LABELS), data=data) for data in ({}, {"judged": "a"}, {"judged": "b"}))
-    old, first, second = map(measurement_of, (untold, here, there))
-    assert alike([old, first, second])[old] == old
-    assert why_apart(first, old) == "its images are not told, and may be others"
-    assert why_apart(first, second) == "other images under the same names"

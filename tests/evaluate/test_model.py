@@ -4,17 +4,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import nn
 
 import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.model import open_model
-from ssl_hub.hub import store
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results
-from ssl_hub.model.siamese import build
-from ssl_hub.zoo import get_recipe
 
 
 @pytest.mark.parametrize("name", ["test_vit", "resnet10_tiny"])
@@ -30,28 +25,12 @@ def test_a_size_that_the_architecture_cannot_take_is_an_error():
         open_model("timm:levit_128s", image_size=50)
 
 
-def test_weights_that_cannot_be_had_are_one_line():
-    with pytest.raises(UsageError, match="the weights of 'resnet18.a1_in1k' cannot be had: ") as caught:
-        open_model("timm:resnet18@a1_in1k")
-    assert "\n" not in str(caught.value)
-
-
 def test_weights_are_never_named_without_effect():
     with pytest.raises(UsageError, match="resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"):
         open_model("timm:resnet18@nonsense")
-    for spelt in ("timm:resnet18.a1_in1k", "resnet18.a1_in1k"):
-        with pytest.raises(UsageError, match="the weights of 'resnet18.a1_in1k' cannot be had"):
+    for spelt in ("timm:resnet18@a1_in1k", "timm:resnet18.a1_in1k", "resnet18.a1_in1k"):
+        with pytest.raises(UsageError, match="^the weights of 'resnet18.a1_in1k' cannot be had: [^\n]*$"):
             open_model(spelt)
-
-
-@pytest.fixture
-def released():
-    recipe = get_recipe("byol-digits")
-    folder = store.home() / recipe.name
-    folder.mkdir(parents=True)
-    write_recipe(folder, recipe, {"seed": 0})
-    save_release(folder, build(recipe), recipe)
-    return folder
 
 
 @pytest.mark.parametrize(
@@ -91,8 +70,3 @@ def test_other_data_leaves_the_released_classifier_alone(released, tmp_path):
     results = ssl_hub.linear_probe(released, str(tmp_path / "greys"))
     assert results[0].dataset == "greys" and (released / "config.json").read_bytes() == before
     assert ProbeHead.load(released, "greys").classes == ("a", "b", "c")
-
-
-def test_a_model_that_is_no_timm_model_says_so():
-    with pytest.raises(UsageError, match="Linear has no pretrained_cfg"):
-        open_model(nn.Linear(2, 2))

@@ -41,12 +41,8 @@ def test_planted_duplicates_are_found_and_no_others(photos):
         ("train/07.png", "test/seven.png"): True,
         ("train/11.png", "test/eleven.png"): False,
     }
-    assert [found.source.id(row) for row in found.dropped()] == [
-        "05.png",
-        "07.png",
-        "11.png",
-        "copy of 03.png",
-    ]
+    dropped = ["05.png", "07.png", "11.png", "copy of 03.png"]
+    assert [found.source.id(row) for row in found.dropped()] == dropped
     assert sorted([*found.kept(), *found.dropped()]) == list(range(32))
     assert found.calibration.copies > 0.9 and not found.calibration.doubtful
 
@@ -90,16 +86,8 @@ def test_mild_changes_are_mild():
 
 
 def test_the_command_writes_lists_that_open_and_a_sheet(photos, tmp_path, capsys):
-    options = [
-        "--model",
-        "directpred-digits",
-        "--against",
-        "test",
-        "--index",
-        str(tmp_path / "index"),
-        "--workers",
-        "0",
-    ]
+    options = ["--model", "directpred-digits", "--against", "test", "--workers", "0"]
+    options += ["--index", str(tmp_path / "index")]
     keep, drop = tmp_path / "keep.txt", tmp_path / "drop.txt"
     outputs = ["--list-keep", str(keep), "--list-drop", str(drop), "--sheet", str(tmp_path / "pairs.png")]
     assert main(["duplicates", str(photos), *options, *outputs]) == 0

@@ -10,30 +10,16 @@ from ssl_hub.cli import main
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.overlap import is_published, refuse_overlap
-from ssl_hub.hub import store
 from ssl_hub.hub.card import release_card
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results
-from ssl_hub.model.siamese import build
 from ssl_hub.report.record import read_record
-from ssl_hub.zoo import get_recipe
 
 SLICED = ["--train-split", "train", "--test-split", "train[::5]", "--workers", "0"]
 REFUSED = (
     r"260 of the 260 images of digits \(train\[::5\]\) are in digits \(train\) too, which is fitted to: 0; 5, \.\.\.; "
     r"choose splits that share none, take copies out \(`ssl-hub duplicates`\), or --holdout 0\.2\. --allow-overlap"
 )
-
-
-@pytest.fixture
-def released():
-    recipe = get_recipe("byol-digits")
-    folder = store.home() / recipe.name
-    folder.mkdir(parents=True)
-    write_recipe(folder, recipe, {"seed": 0, "images": 1297})
-    save_release(folder, build(recipe), recipe)
-    return folder
 
 
 def test_every_evaluation_refuses(released, capsys):

@@ -1,11 +1,12 @@
 """The protocols are what their sources print, and their settings are checked before anything runs."""
 
+import math
 from itertools import permutations
 
 import pytest
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.protocols import PROTOCOLS, get_protocol
+from ssl_hub.evaluate.protocols import PROTOCOLS, Cached, get_protocol
 
 
 def test_what_the_sources_print():
@@ -40,11 +41,20 @@ def test_settings_are_overridden_by_text():
         ("simsiam", {"optimizer": "adagrad"}, "optimizer is 'adagrad', expected one of 'sgd', 'lars', 'adam'"),
         ("cached", {"epochs": "1"}, "unknown setting 'epochs'"),
         ("cached", {"holdout": "1"}, "holdout is 1.0, expected a share between 0 and 1"),
+        ("cached", {"holdout": "0.0"}, "holdout is 0.0, expected a share between 0 and 1"),
+        ("cached", {"strengths": "[]"}, r"strengths are \[\], expected one or more"),
+        ("cached", {"strengths": "[1, 0]"}, r"strengths are \[1\.0, 0\.0\]"),
+        ("cached", {"max_iter": "0"}, "max_iter is 0"),
     ],
 )
 def test_bad_settings_say_what_is_wrong(name, changes, text):
     with pytest.raises(UsageError, match=text):
         get_protocol(name, changes)
+
+
+def test_no_strength_is_infinite():
+    with pytest.raises(UsageError, match=r"strengths are \[inf\], expected one or more numbers above 0"):
+        Cached(strengths=(math.inf,))
 
 
 @pytest.mark.parametrize("order", [*permutations([("holdout", "0.1"), ("lrs", "[0.1, 0.2]"), ("epochs", "3")])])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from torchvision.models import resnet18
 from torchvision.models.resnet import BasicBlock
 
 from ssl_hub.config import Backbone, Part, Projector, Recipe
+from ssl_hub.model import backbones
 from ssl_hub.model.backbones import SmallImageResNet
 from ssl_hub.zoo import get_recipe
 
@@ -94,12 +96,18 @@ def resnet(num_classes: int = 1000) -> nn.Module:
 
 def headless(small_padding: int | None = None) -> nn.Module:
     """torchvision's ResNet without classifier; with a 3x3 stem of that padding and no max-pool where given."""
-    model = resnet()
-    model.fc = nn.Identity()
+    model = without_head(resnet())
     if small_padding is not None:
         model.conv1 = nn.Conv2d(3, 64, 3, stride=1, padding=small_padding, bias=False)
         model.maxpool = nn.Identity()
     return model
+
+
+def without_head(model: nn.Module, classifier: str = "fc") -> nn.Module:
+    """A copy that gives features."""
+    features = copy.deepcopy(model)
+    setattr(features, classifier, nn.Identity())
+    return features
 
 
 def cut(model: nn.Module) -> nn.Sequential:
@@ -107,11 +115,25 @@ def cut(model: nn.Module) -> nn.Sequential:
     return nn.Sequential(*list(model.children())[:-1])
 
 
+def flat(model: nn.Module) -> Callable[[Tensor], Tensor]:
+    return lambda images: model(images).flatten(1)
+
+
+def tiny() -> nn.Module:
+    """The backbone of the recipes for digits, which no project wrote."""
+    return lived_in(backbones.create("resnet10_tiny"))
+
+
 def mlp(*widths: int, affine: bool = True, bias: bool = True) -> nn.Sequential:
     layers: list[nn.Module] = []
     for fan_in, fan_out in itertools.pairwise(widths):
         layers += [nn.Linear(fan_in, fan_out, bias=bias), nn.BatchNorm1d(fan_out, affine=affine), nn.ReLU()]
     return nn.Sequential(*layers[:-2])
+
+
+def byol_heads() -> tuple[nn.Module, nn.Module]:
+    """The projector and the predictor of BYOL, narrowed."""
+    return lived_in(mlp(128, 96, 32)), lived_in(mlp(32, 96, 32))
 
 
 def named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
@@ -163,9 +185,7 @@ def simsiam() -> Written:
     state = named("module.encoder.", encoder) | named("module.predictor.", predictor)
     moments = {0: {"momentum_buffer": torch.zeros(64, 3, 7, 7)}}
     content = {"epoch": 100, "arch": "resnet50", "state_dict": state, "optimizer": {"state": moments}}
-    features = copy.deepcopy(encoder)
-    features.fc = nn.Identity()
-    return Written(content, features, SIMSIAM, projector, predictor)
+    return Written(content, without_head(encoder), SIMSIAM, projector, predictor)
 
 
 def lightly_head(layers: nn.Sequential) -> nn.Module:
@@ -189,14 +209,7 @@ def lightly_byol(online: str = "{}", copy: str = "{}_momentum", word: str = "hea
     lived_in(model)
     content = {"epoch": 3, "state_dict": model.state_dict(), "optimizer_states": [{"state": {}}], "loops": {}}
     trained, projector, predictor, target, _ = parts.values()
-    return Written(
-        content,
-        lambda images: trained(images).flatten(1),
-        STL10,
-        projector.layers,
-        predictor.layers,
-        lambda images: target(images).flatten(1),
-    )
+    return Written(content, flat(trained), STL10, projector.layers, predictor.layers, flat(target))
 
 
 def lightly_student() -> Written:
@@ -259,13 +272,7 @@ def solo_learn_simsiam() -> Written:
     model.encoder, model.classifier = headless(), nn.Linear(128, 10)
     model.projector, model.predictor = simsiam_projector(), simsiam_predictor()
     lived_in(model)
-    return Written(
-        {"state_dict": model.state_dict()},
-        model.encoder,
-        SIMSIAM,
-        model.projector,
-        model.predictor,
-    )
+    return Written({"state_dict": model.state_dict()}, model.encoder, SIMSIAM, model.projector, model.predictor)
 
 
 def neck(layers: nn.Sequential) -> nn.Module:
@@ -277,9 +284,8 @@ def neck(layers: nn.Sequential) -> nn.Module:
 
 
 def mmpretrain() -> Written:
-    backbone, target, projector, predictor = headless(), headless(), mlp(128, 96, 32), mlp(32, 96, 32)
-    for module in (backbone, target, projector, predictor):
-        lived_in(module)
+    backbone, target = lived_in(headless()), lived_in(headless())
+    projector, predictor = byol_heads()
     state = {
         **named("backbone.", backbone),
         **named("neck.", neck(projector)),
@@ -293,7 +299,7 @@ def mmpretrain() -> Written:
 
 def mmselfsup() -> Written:
     """The names of its 0.x versions, where the backbone has two."""
-    backbone, target, projector = lived_in(headless()), lived_in(headless()), lived_in(mlp(128, 96, 32))
+    backbone, target, (projector, _) = lived_in(headless()), lived_in(headless()), byol_heads()
     state = {
         **named("backbone.", backbone),
         **named("neck.", neck(projector)),
@@ -325,15 +331,8 @@ def luckmatters() -> Written:
         "optimizer_state_dict": {"state": {}},
         "predictor_optimizer_state_dict": {"state": {0: {"momentum_buffer": torch.zeros(32, 32)}}},
     }
-    return Written(
-        content,
-        online.encoder,
-        DIRECTPRED,
-        online.projetion.layers,
-        predictor.layers[0],
-        target.encoder,
-        small=True,
-    )
+    heads = online.projetion.layers, predictor.layers[0]
+    return Written(content, online.encoder, DIRECTPRED, *heads, target.encoder, small=True)
 
 
 def pytorch_byol() -> Written:
@@ -344,20 +343,12 @@ def pytorch_byol() -> Written:
         "target_network_state_dict": target.state_dict(),
         "optimizer_state_dict": {"state": {}},
     }
-    return Written(
-        content,
-        lambda images: online.encoder(images).flatten(1),
-        STL10,
-        online.projetion.net,
-        None,
-        lambda images: target.encoder(images).flatten(1),
-    )
+    return Written(content, flat(online.encoder), STL10, online.projetion.net, None, flat(target.encoder))
 
 
 def byol_pytorch() -> Written:
-    net, target, projector, predictor = resnet(), resnet(), mlp(128, 96, 32), mlp(32, 96, 32)
-    for module in (net, target, projector, predictor):
-        lived_in(module)
+    net, target = lived_in(resnet()), lived_in(resnet())
+    projector, predictor = byol_heads()
     content = {
         **named("net.", net),
         **named("online_encoder.net.", net),
@@ -366,26 +357,20 @@ def byol_pytorch() -> Written:
         **named("target_encoder.projector.", projector),
         **named("online_predictor.", predictor),
     }
-    net, target = copy.deepcopy(net), copy.deepcopy(target)
-    net.fc = target.fc = nn.Identity()
-    return Written(content, net, STL10, projector, predictor, target)
+    return Written(content, without_head(net), STL10, projector, predictor, without_head(target))
 
 
 def byol_pytorch_wrapped() -> Written:
     """The names to 0.5, where a head is a module with a ``net``."""
     written = byol_pytorch()
-    heads = ("online_encoder.projector.", "target_encoder.projector.", "online_predictor.")
-    written.content = {
-        next((f"{head}net.{name.removeprefix(head)}" for head in heads if name.startswith(head)), name): tensor
-        for name, tensor in written.content.items()
-    }
+    head = re.compile(r"(\w+_encoder\.projector|online_predictor)\.")
+    written.content = {head.sub(r"\1.net.", name): tensor for name, tensor in written.content.items()}
     return written
 
 
 def vissl() -> Written:
-    trunk, target, projector, predictor = headless(), headless(), mlp(128, 96, 32), mlp(32, 96, 32)
-    for module in (trunk, target, projector, predictor):
-        lived_in(module)
+    trunk, target = lived_in(headless()), lived_in(headless())
+    projector, predictor = byol_heads()
     heads = named("0.clf.", projector) | named("1.clf.", predictor)
     loss = named("target_network.trunk._feature_blocks.", target) | named("target_network.heads.0.clf.", projector)
     state = {"base_model": {"model": {"trunk": named("_feature_blocks.", trunk), "heads": heads}}, "loss": loss}
@@ -404,16 +389,13 @@ def efficientnet_lite() -> Written:
             names += [f"_blocks.{block}.{conv}.weight", *(f"_blocks.{block}.{bn}.{kind}" for kind in norm)]
     names += ["_conv_head.weight", *(f"_bn1.{kind}" for kind in norm), "_fc.weight", "_fc.bias"]
     content = dict(zip(names, model.state_dict().values(), strict=True))
-    features = copy.deepcopy(model)
-    features.classifier = nn.Identity()
-    return Written(content, features, replace(STL10, backbone=Backbone(name="tf_efficientnet_lite0")))
+    recipe = replace(STL10, backbone=Backbone(name="tf_efficientnet_lite0"))
+    return Written(content, without_head(model, "classifier"), recipe)
 
 
 def torchvision() -> Written:
     model = lived_in(resnet())
-    features = copy.deepcopy(model)
-    features.fc = nn.Identity()
-    return Written(model.state_dict(), features, STL10)
+    return Written(model.state_dict(), without_head(model), STL10)
 
 
 VIT = "vit_tiny_narrow"
@@ -466,9 +448,7 @@ def transformers_vit_in_memory() -> Written:
 def torchvision_vit() -> Written:
     shape = {"num_layers": 2, "num_heads": 2, "hidden_dim": 64, "mlp_dim": 256, "num_classes": 10}
     model = drawn(TorchvisionViT(image_size=32, patch_size=16, **shape))
-    features = copy.deepcopy(model)
-    features.heads = nn.Identity()
-    return Written(model.state_dict(), features, vit_recipe(), small=True)
+    return Written(model.state_dict(), without_head(model, "heads"), vit_recipe(), small=True)
 
 
 ALL = {

@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import re
 import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -114,6 +116,12 @@ class HubServer:
                     fault.hits += 1
                     return fault
         return None
+
+
+def surroundings(hub: HubServer, home: Path, **more: str) -> dict[str, str]:
+    """The environment of a process whose client talks to this server, with a cache of its own."""
+    client = {"HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(home)}
+    return {**os.environ, **client, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", **more}
 
 
 class _Refused(Exception):

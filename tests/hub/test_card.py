@@ -15,9 +15,8 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import card
 from ssl_hub.hub.card_sections import command
 from ssl_hub.model.files import CONFIG, RECIPE
-from ssl_hub.model.results import Result, append_results
 from ssl_hub.zoo import RECIPES, get_recipe
-from tests.hub.releases import make_release
+from tests.hub.releases import make_release, measured, rewrite
 
 CARDS = Path(__file__).parents[2] / "model_cards"
 HOSTILE = "<script>alert(1)</script> | [x](javascript:y) ``` \n---\n# owned"
@@ -42,9 +41,7 @@ def test_a_recipe_without_a_run_says_so_and_quotes_the_paper_as_the_paper():
 
 
 def test_every_result_is_in_the_index_once_with_its_protocol_and_split(run):
-    append_results(
-        run, [Result(metric="top1", value=88.5, dataset="digits", split="test", protocol="knn", settings={"k": 20})]
-    )
+    measured(run, 88.5, settings={"k": 20})
     data = ModelCard(card.release_card(run, "ann/digits")).data
     found = {(r.metric_name, r.metric_value, r.dataset_type, r.dataset_split) for r in data.eval_results}
     assert found == {
@@ -66,17 +63,16 @@ def test_without_results_the_card_says_so_and_its_metadata_is_valid(tmp_path):
 
 
 def test_a_path_of_somebodys_disk_is_not_published(run):
-    append_results(run, [Result(metric="top1", value=1.0, dataset="/home/ann/photos", split="test", protocol="linear")])
+    measured(run, dataset="/home/ann/photos")
     text = card.release_card(run)
     assert "/home/ann" not in text and "photos" in text
 
 
 def test_a_part_of_a_split_is_no_number_of_the_card_and_the_reason_is_given(run):
     (run / "results.json").unlink()
-    about = {"metric": "top1", "dataset": "digits", "protocol": "linear-cached"}
-    whole = Result(**about, value=64.25, split="validation", images=500, interval=(60.0, 68.3))
-    trained = Result(**about, value=99.75, split="train")
-    append_results(run, [Result(**about, value=90.5, split="validation[:100]"), whole, trained])
+    measured(run, 90.5, protocol="linear-cached", split="validation[:100]")
+    measured(run, 64.25, protocol="linear-cached", split="validation", images=500, interval=(60.0, 68.3))
+    measured(run, 99.75, protocol="linear-cached", split="train")
     text = card.release_card(run)
     assert [r.metric_value for r in ModelCard(text).data.eval_results] == [64.25]
     assert "64.25 (60.00 to 68.30)" in text and "90.5" not in text and "99.75" not in text
@@ -85,15 +81,12 @@ def test_a_part_of_a_split_is_no_number_of_the_card_and_the_reason_is_given(run)
     assert "- linear probe, cached, digits, top1: measured on the training split (train)" in text
     # A part alone is a number, under its own name.
     (run / "results.json").unlink()
-    append_results(run, [Result(**about, value=90.5, split="validation[:100]")])
+    measured(run, 90.5, protocol="linear-cached", split="validation[:100]")
     assert [r.metric_value for r in ModelCard(card.release_card(run)).data.eval_results] == [90.5]
 
 
 def test_what_float32_adds_to_a_number_is_not_shown(run):
-    settings = {"holdout_top1": 64.5999984741211}
-    append_results(
-        run, [Result(metric="top5", value=64.5999984741211, dataset="d", split="test", protocol="x", settings=settings)]
-    )
+    measured(run, 64.5999984741211, metric="top5", settings={"holdout_top1": 64.5999984741211})
     text = card.release_card(run)
     assert "64.59999" not in text and "holdout_top1: 64.6" in text and "value: 64.6\n" in text
 
@@ -120,17 +113,9 @@ def test_text_of_others_is_shown_and_does_nothing(run):
     chain = [{"step": step, **anything} for step in ("imported", "started", "finetuned", HOSTILE)]
     chain += [{"step": "pretrained", "recipe": trained, "run": of_run}]
     config["ssl_hub"] |= {"licence": HOSTILE}
-    append_results(
-        run,
-        [
-            Result(
-                metric=HOSTILE, value=1.0, dataset=HOSTILE, split=HOSTILE, protocol=HOSTILE, settings={HOSTILE: HOSTILE}
-            ),
-            Result(
-                metric="top1", value=2.0, dataset="x", split="test", protocol="linear-cached", settings={"a": "</td>"}
-            ),
-        ],
-    )
+    everywhere = dict.fromkeys(("metric", "dataset", "split", "protocol"), HOSTILE)
+    measured(run, 1.0, **everywhere, settings={HOSTILE: HOSTILE})
+    measured(run, 2.0, protocol="linear-cached", settings={"a": "</td>"})
     for links in (chain, chain[::-1], []):
         config["ssl_hub"]["lineage"] = links
         (run / CONFIG).write_text(json.dumps(config))
@@ -144,10 +129,8 @@ def test_text_of_others_is_shown_and_does_nothing(run):
 
 
 def test_licences_of_imported_weights_reach_the_card(run):
-    config = json.loads((run / CONFIG).read_text())
     for licence, known in (("CC-BY-NC-4.0", "cc-by-nc-4.0"), ("unknown", "unknown"), ("My Own 1.0", "other")):
-        config["ssl_hub"]["licence"] = licence
-        (run / CONFIG).write_text(json.dumps(config))
+        rewrite(run / CONFIG, lambda config, licence=licence: config["ssl_hub"].update(licence=licence))
         text = card.release_card(run)
         assert ModelCard(text).data.license == known
         assert ("Non-commercial" in text) == (licence == "CC-BY-NC-4.0")

@@ -18,21 +18,14 @@ import torch
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.glance import problem_of
-from ssl_hub.hub.store import load
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE
+from tests.hub.releases import features, places
 
 JSON = (CONFIG, RECIPE, RESULTS_FILE, HASHES, "heads/digits.json")
 TENSORS = (MODEL, METHOD, "heads/digits.safetensors")
 VALUES = (None, True, -1, 0, 10**30, 1e308, float("nan"), "", "x" * 5000, "../../etc", [], {}, [[]], {"a": [1]})
 MOST_SECONDS, MOST_KILOBYTES = 10, 400_000  # of a processor, for one variant; what all of them may add to the memory
-
-
-def places(value, path=()):
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from places(item, (*path, key))
 
 
 def another_json(draw: random.Random, data: bytes) -> bytes:
@@ -97,9 +90,7 @@ def damaged(draw: random.Random, data: bytes) -> bytes:
 
 
 def numbers(folder: Path, **options: object) -> list[torch.Tensor]:
-    image = torch.linspace(-1, 1, 3 * 16 * 16).view(1, 3, 16, 16)
-    with torch.no_grad():
-        return [load(folder, **options)(image), load(folder, which="target", **options)(image)]
+    return [features(folder, **options), features(folder, which="target", **options)]
 
 
 def check_variants(whole: Path, folder: Path, count: int, seed: int) -> dict[str, int]:

@@ -22,10 +22,11 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.importers.backbone import find_backbone
-from ssl_hub.hub.importers.checkpoint import bare_name
+from ssl_hub.hub.importers.checkpoint import bare_name, under
 from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.hub.importers.sources import SOURCES
 from ssl_hub.hub.importers.stem import stem_of
+from ssl_hub.hub.weights import initial
 from ssl_hub.model import backbones
 from ssl_hub.model.release import METHOD, read_facts, read_recipe, read_tensors
 from ssl_hub.model.siamese import build
@@ -35,25 +36,14 @@ RESNET18 = "byol-r18-stl10-100ep"
 WRITTEN = [(name, write) for name, writers in others.ALL.items() for write in writers]
 
 
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "checkpoint.pt"
-
-
-def small_backbone():
-    return others.lived_in(backbones.create("resnet10_tiny"))
-
-
 def about(folder):
     return json.loads((folder / "config.json").read_text())["ssl_hub"]
 
 
-def test_a_classifier_of_labels_is_told_of(file):
-    torch.save(others.torchvision().content, file)
-    with pytest.warns(
-        UserWarning, match=r"may be supervised: fc\.weight \(1000, 128\) is a linear layer .* it is left out"
-    ):
-        import_checkpoint(file, others.STL10)
+def test_a_classifier_of_labels_is_told_of(take):
+    said = r"may be supervised: fc\.weight \(1000, 128\) is a linear layer .* it is left out"
+    with pytest.warns(UserWarning, match=said):
+        take(others.torchvision())
 
 
 def test_every_source_is_tried_and_named_by_the_command():
@@ -62,10 +52,9 @@ def test_every_source_is_tried_and_named_by_the_command():
 
 
 @pytest.mark.parametrize(("source", "write"), WRITTEN, ids=lambda value: getattr(value, "__name__", ""))
-def test_imported_features_and_heads_are_those_of_the_project(file, source, write):
+def test_imported_features_and_heads_are_those_of_the_project(take, source, write):
     written = write()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe, name="imported")
+    imported = take(written, name="imported")
     assert imported.imported_from["source"] == source
     loaded = ssl_hub.load("imported")
     images = written.images
@@ -77,18 +66,16 @@ def test_imported_features_and_heads_are_those_of_the_project(file, source, writ
     siamese = build(read_recipe(imported.folder)).eval()
     projections = features
     if written.projector is not None:
-        projector = {k.removeprefix("projector."): v for k, v in method.items() if k.startswith("projector.")}
-        siamese.encoder.projector.load_state_dict(projector, strict=True)
+        siamese.encoder.projector.load_state_dict(under(method, "projector."), strict=True)
         projections = written.projector(features)
         torch.testing.assert_close(siamese.encoder.projector(features), projections, atol=1e-4, rtol=1e-5)
     if written.predictor is not None:
-        predictor = {k.removeprefix("predictor."): v for k, v in method.items() if k.startswith("predictor.")}
-        siamese.predictor.load_state_dict(predictor, strict=not siamese.predictor.straight_through)
+        straight_through = siamese.predictor.straight_through
+        siamese.predictor.load_state_dict(under(method, "predictor."), strict=not straight_through)
         wanted = written.predictor(projections)
         torch.testing.assert_close(siamese.predictor(projections), wanted, atol=1e-4, rtol=1e-5)
-    assert ("projector" in imported.left_out) == (written.projector is None)
-    assert ("predictor" in imported.left_out) == (written.predictor is None)
-    assert ("target" in imported.left_out) == (written.target_features is None)
+    theirs = {"projector": written.projector, "predictor": written.predictor, "target": written.target_features}
+    assert imported.left_out.keys() == {role for role, part in theirs.items() if part is None}
     if written.target_features is not None:
         target = written.target_features(images)
         assert not torch.allclose(target, features, atol=1e-2)
@@ -109,99 +96,66 @@ def test_imported_features_and_heads_are_those_of_the_project(file, source, writ
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-def test_what_no_file_says_of_a_stem_is_the_sources_or_assumed_and_said_to_be(file, write, by):
-    written = write()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe, name="x")
+def test_what_no_file_says_of_a_stem_is_the_sources_or_assumed_and_said_to_be(take, write, by):
+    imported = take(write(), name="x")
     assert imported.decided_by["stem"] == about(imported.folder)["decided_by"]["stem"] == by
     assert ("--padding states it" in str(imported)) == (by == "assumed")
 
 
-def test_padding_is_what_the_user_states_or_refused(file):
-    torch.save(others.headless(1).state_dict(), file)
-    assert import_checkpoint(file, others.CIFAR10, name="one", padding=1).decided_by["stem"] == "user"
-    stated = import_checkpoint(file, others.CIFAR10, name="two", padding=2)
+def test_padding_is_what_the_user_states_or_refused(take, refused):
+    assert take(others.headless(1), others.CIFAR10, name="one", padding=1).decided_by["stem"] == "user"
+    stated = take(others.headless(1), others.CIFAR10, name="two", padding=2)
     config = json.loads((stated.folder / "config.json").read_text())
     assert config["model_args"] == {"stem_padding": 2} and stated.stem.padding == 2
-    torch.save(others.headless().state_dict(), file)
-    with pytest.raises(UsageError, match=r"has a 7x7 stem .*padding 2, .*resnet10_narrow a 7x7 .*padding 3"):
-        import_checkpoint(file, others.STL10, padding=2)
-    with pytest.raises(
-        UsageError, match=r"pads as TensorFlow does \(SAME\), and resnet10_narrow does not: .*timm has none"
-    ):
-        import_checkpoint(file, others.STL10, padding="same")
-    vit = others.torchvision_vit()
-    torch.save(vit.content, file)
-    with pytest.raises(UsageError, match="padding is 1, and vit_tiny_narrow has no stem of a ResNet"):
-        import_checkpoint(file, vit.recipe, padding=1)
+    refused(r"has a 7x7 stem .*padding 2, .*resnet10_narrow a 7x7 .*padding 3", others.headless(), padding=2)
+    same = r"pads as TensorFlow does \(SAME\), and resnet10_narrow does not: .*timm has none"
+    refused(same, others.headless(), padding="same")
+    refused("padding is 1, and vit_tiny_narrow has no stem of a ResNet", others.torchvision_vit(), padding=1)
 
 
-def test_same_names_that_pad_otherwise_are_refused_where_the_source_is_known(file):
+def test_same_names_that_pad_otherwise_are_refused_where_the_source_is_known(take, refused):
     written = others.efficientnet_lite()
-    torch.save(written.content, file)
     settings = {"backbone.name": "efficientnet_lite0"}
-    with pytest.raises(UsageError, match=r"\(SAME\), and efficientnet_lite0 does .*name=tf_efficientnet_lite0"):
-        import_checkpoint(file, written.recipe, overrides=settings)
-    torch.save(timm.create_model("tf_efficientnet_lite0").state_dict(), file)
-    imported = import_checkpoint(file, written.recipe, name="same", source="plain", padding="same")
-    assert imported.decided_by["stem"] == "user"
-    with pytest.raises(UsageError, match="pads by 1, and tf_efficientnet_lite0 does not.*name=efficientnet_lite0"):
-        import_checkpoint(file, written.recipe, source="plain", padding=1)
+    refused(r"\(SAME\), and efficientnet_lite0 does .*name=tf_efficientnet_lite0", written, overrides=settings)
+    plain = {"recipe": written.recipe, "source": "plain"}
+    timms = timm.create_model("tf_efficientnet_lite0")
+    assert take(timms, **plain, name="same", padding="same").decided_by["stem"] == "user"
+    refused("pads by 1, and tf_efficientnet_lite0 does not.*name=efficientnet_lite0", timms, **plain, padding=1)
 
 
-def test_without_a_target_byol_pytorch_trained_no_byol(file):
+def test_without_a_target_byol_pytorch_trained_no_byol(take):
     written = others.byol_pytorch()
     state = {name: tensor for name, tensor in written.content.items() if not name.startswith("target_")}
-    torch.save(state, file)
-    assert "method" not in import_checkpoint(file, written.recipe, name="x").imported_from
+    assert "method" not in take(state, written.recipe, name="x").imported_from
 
 
-def test_target_branch_by_choice_and_none_where_there_is_none(file):
+def test_target_branch_by_choice_and_none_where_there_is_none(take, refused):
     written = others.mmpretrain()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe, which="target")
-    assert about(imported.folder)["lineage"][0]["branch"] == "target"
+    assert about(take(written, which="target").folder)["lineage"][0]["branch"] == "target"
     images = written.images
     loaded = ssl_hub.load(written.recipe.name)
     torch.testing.assert_close(loaded(images), written.target_features(images), atol=1e-5, rtol=1e-5)
-
-    torch.save(others.simsiam().content, file)
-    with pytest.raises(UsageError, match=r"read as simsiam, target branch\): no target network in it"):
-        import_checkpoint(file, others.SIMSIAM, which="target")
+    refused(r"read as simsiam, target branch\): no target network in it", others.simsiam(), which="target")
 
 
-def test_release_says_what_it_was_made_of_and_under_which_licence(file):
-    written = others.simsiam()
-    torch.save(written.content, file)
-    import_checkpoint(file, written.recipe, name="theirs")
-    said = about(store.home() / "theirs")
-    assert said["licence"] == "CC-BY-NC-4.0"
-    assert said["lineage"] == read_facts(store.home() / "theirs")["lineage"]
+def test_release_says_what_it_was_made_of_and_under_which_licence(take):
+    folder = take(others.simsiam(), name="theirs").folder
+    said, recipe = about(folder), read_recipe(folder)
+    assert said["licence"] == "CC-BY-NC-4.0" and said["lineage"] == read_facts(folder)["lineage"]
     assert said["lineage"][0] | {"sha256": ""} == {
-        "step": "imported",
-        "licence": "CC-BY-NC-4.0",
-        "assumed": [],
-        "source": "simsiam",
-        "file": "checkpoint.pt",
-        "sha256": "",
-        "branch": "online",
-        "method": "simsiam",
-    }
+        "step": "imported", "licence": "CC-BY-NC-4.0", "assumed": [], "source": "simsiam", "file": "checkpoint.pt",
+        "sha256": "", "branch": "online", "method": "simsiam",
+    }  # fmt: skip
     assert said["stem"] == {"kernel": 7, "stride": 2, "padding": 3, "max_pool": True}
     assert said["decided_by"] == {"stem": "source", "normalisation": "source"}
-    recipe = read_recipe(store.home() / "theirs")
-    assert recipe.summary.startswith("Imported from simsiam, not trained here: ")
-    assert recipe.expected == ()
-    assert not (store.home() / "theirs" / "results.json").exists()
+    assert recipe.summary.startswith("Imported from simsiam, not trained here: ") and recipe.expected == ()
+    assert not (folder / "results.json").exists()
 
 
 @pytest.mark.parametrize(("write", "method"), [(others.torchvision, None), (others.simsiam, "simsiam")])
 @pytest.mark.filterwarnings("ignore:.*may be supervised")
-def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_no_more(file, write, method):
-    written = write()
-    torch.save(written.content, file)
-    import_checkpoint(file, written.recipe, name="theirs")
-    text = release_card(store.home() / "theirs")
+def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_no_more(take, write, method):
+    text = release_card(take(write(), name="theirs").folder)
     data = ModelCard(text).data
     assert data.datasets is None
     assert data.tags == ["ssl_hub", "timm", *(["self-supervised-learning", method] if method else [])]
@@ -216,10 +170,9 @@ def test_the_card_of_an_import_says_of_its_training_what_the_source_implies_and_
     ("write", "mean", "decided_by"),
     [(others.pytorch_byol, (0.0, 0.0, 0.0), "source"), (others.torchvision, (0.485, 0.456, 0.406), "assumed")],
 )
-def test_images_are_normalised_as_the_source_did(file, write, mean, decided_by):
+def test_images_are_normalised_as_the_source_did(take, write, mean, decided_by):
     written = write()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe)
+    imported = take(written)
     assert imported.decided_by["normalisation"] == decided_by
     assert ssl_hub.load(written.recipe.name).pretrained_cfg["mean"] == mean == read_recipe(imported.folder).views.mean
 
@@ -238,7 +191,7 @@ PREFIXES = ["module.", "encoder.", "backbone.", "encoder_q.", "_orig_mod.", "sta
 
 
 def test_every_order_of_prefixes_gives_one_state_dict():
-    want = small_backbone().state_dict()
+    want = others.tiny().state_dict()
     orders = [order for size in range(4) for order in itertools.permutations(PREFIXES, size)]
     assert len(orders) == 157
     for order in orders:
@@ -250,10 +203,9 @@ def test_every_order_of_prefixes_gives_one_state_dict():
 
 
 @pytest.mark.parametrize("source", ["auto", "simsiam"])
-def test_all_120_tensors_of_a_prefixed_resnet18_land(file, source):
+def test_all_120_tensors_of_a_prefixed_resnet18_land(take, source):
     state = resnet18().state_dict()
-    torch.save({"state_dict": {f"module.encoder.{name}": tensor for name, tensor in state.items()}}, file)
-    import_checkpoint(file, RESNET18, source=source)
+    take({"state_dict": {f"module.encoder.{k}": tensor for k, tensor in state.items()}}, RESNET18, source=source)
     loaded = ssl_hub.load(RESNET18).state_dict()
     assert len(loaded) == 120
     assert all(torch.equal(loaded[name], state[name]) for name in loaded)
@@ -281,18 +233,15 @@ def test_a_layer_that_is_called_as_wrappers_are_is_found():
 
 
 def test_compiled_blocks_inside_a_model_lose_their_wrapper():
-    want = small_backbone()
-    compiled = small_backbone()
-    compiled.load_state_dict(want.state_dict())
+    compiled = others.tiny()
+    names = compiled.state_dict().keys()
     compiled.layer1 = torch.compile(compiled.layer1)
-    names = {bare_name(name) for name in nn.parallel.DataParallel(compiled).state_dict()}
-    assert names == want.state_dict().keys()
+    assert {bare_name(name) for name in nn.parallel.DataParallel(compiled).state_dict()} == names
 
 
-def test_padding_that_no_shape_tells_is_recorded_and_kept(file):
+def test_padding_that_no_shape_tells_is_recorded_and_kept(take):
     written = others.solo_learn()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe)
+    imported = take(written)
     config = json.loads((imported.folder / "config.json").read_text())
     assert config["model_args"] == {"stem_padding": 2}
     assert str(stem_of(ssl_hub.load(written.recipe.name))) == "3x3 stem (stride 1, padding 2, no max-pool)"
@@ -320,10 +269,9 @@ def test_safetensors_and_half_precision_come_in_too(tmp_path):
     assert torch.equal(loaded.conv1.weight, model.conv1.weight.half().float())
 
 
-def test_a_classifier_that_a_project_is_known_for_comes_along(file):
+def test_a_classifier_that_a_project_is_known_for_comes_along(take):
     written = others.efficientnet_lite()
-    torch.save(written.content, file)
-    import_checkpoint(file, written.recipe, name="lite")
+    take(written, name="lite")
     config = json.loads((store.home() / "lite" / "config.json").read_text())
     assert config["num_classes"] == 1000 and config["label_names"][0] == "n01440764"
     assert config["ssl_hub"]["licence"] == "Apache-2.0"
@@ -335,18 +283,14 @@ def test_a_classifier_that_a_project_is_known_for_comes_along(file):
     assert "a classifier of imagenet-1k, and so was trained with labels" in release_card(store.home() / "lite")
 
 
-def test_an_efficientnet_that_is_not_whole_or_no_lite_is_refused(file):
-    whole = others.efficientnet_lite()
-    content = {name: tensor for name, tensor in whole.content.items() if not name.startswith("_blocks.3.")}
-    torch.save(content, file)
-    with pytest.raises(UsageError, match="block 3 is missing, and later ones are there"):
-        import_checkpoint(file, whole.recipe, name="lite")
-    torch.save({**whole.content, "_blocks.0._se_reduce.weight": torch.zeros(8, 32, 1, 1)}, file)
-    with pytest.raises(UsageError, match=r"'_blocks\.0\._se_reduce\.weight' is of an EfficientNet that is no Lite"):
-        import_checkpoint(file, whole.recipe, name="lite")
-    torch.save({**whole.content, "_blocks.1._bn0.weight": torch.ones(95)}, file)
-    with pytest.raises(UsageError, match=r"blocks\.1\.0\.bn1\.weight: \(95,\), not \(96,\)"):
-        import_checkpoint(file, whole.recipe, name="lite")
+def test_an_efficientnet_that_is_not_whole_or_no_lite_is_refused(refused):
+    whole, recipe = (written := others.efficientnet_lite()).content, written.recipe
+    part = {name: tensor for name, tensor in whole.items() if not name.startswith("_blocks.3.")}
+    refused("block 3 is missing, and later ones are there", part, recipe)
+    squeezes = {**whole, "_blocks.0._se_reduce.weight": torch.zeros(8, 32, 1, 1)}
+    refused(r"'_blocks\.0\._se_reduce\.weight' is of an EfficientNet that is no Lite", squeezes, recipe)
+    narrow = {**whole, "_blocks.1._bn0.weight": torch.ones(95)}
+    refused(r"blocks\.1\.0\.bn1\.weight: \(95,\), not \(96,\)", narrow, recipe)
 
 
 @pytest.mark.data
@@ -372,29 +316,23 @@ def test_efficientnet_lite0_knows_100_of_120_images_of_imagenet(tmp_path):
     assert right == {"own": 100, "usual": 91}
 
 
-def test_release_that_is_there_is_kept_and_a_failed_write_leaves_nothing(file, tmp_path, monkeypatch):
-    torch.save(others.torchvision().content, file)
-    folder = import_checkpoint(file, others.STL10, to=tmp_path / "shelf").folder
-    assert folder == tmp_path / "shelf" / others.STL10.name
-    with pytest.raises(UsageError, match=f"{others.STL10.name} is there already; give another name"):
-        import_checkpoint(file, others.STL10, to=tmp_path / "shelf")
-    with pytest.raises(UsageError, match="name is '../up', expected letters"):
-        import_checkpoint(file, others.STL10, name="../up")
+def test_release_that_is_there_is_kept_and_a_failed_write_leaves_nothing(take, refused, tmp_path, monkeypatch):
+    written, shelf = others.torchvision(), tmp_path / "shelf"
+    assert take(written, to=shelf).folder == shelf / others.STL10.name
+    refused(f"{others.STL10.name} is there already; give another name", written, to=shelf)
+    refused("name is '../up', expected letters", written, name="../up")
 
     def full(*_):
         raise UsageError("cannot write: No space left on device")
 
     monkeypatch.setattr("ssl_hub.hub.importers.importing.release.write_config", full)
-    with pytest.raises(UsageError, match="No space left"):
-        import_checkpoint(file, others.STL10, name="second", to=tmp_path / "shelf")
-    assert sorted(path.name for path in (tmp_path / "shelf").iterdir()) == [others.STL10.name]
+    refused("No space left", written, name="second", to=shelf)
+    assert [path.name for path in shelf.iterdir()] == [others.STL10.name]
 
 
-def test_heads_of_other_widths_are_left_out_with_both(file):
-    written = others.byol_pytorch()
-    torch.save(written.content, file)
+def test_heads_of_other_widths_are_left_out_with_both(take):
     recipe = others.byol(RESNET18, "resnet10_narrow", affine=False)
-    imported = import_checkpoint(file, recipe)
+    imported = take(others.byol_pytorch(), recipe)
     assert imported.left_out["projector"] == "its 1.bias is (96,), the recipe's none"
     assert imported.left_out["target"].startswith("its projector does not fit: its 1.bias")
     with pytest.raises(UsageError, match="no target network"):
@@ -441,36 +379,35 @@ def trained_by(kind, online, momentum):
         "lightning": {"state_dict": whole("model.momentum.", momentum) | whole("model.student.", online), "loops": {}},
         "compiled": {"state_dict": whole("teacher._orig_mod.", momentum) | whole("_orig_mod.module.student.", online)},
         "timm": {"state_dict_ema": momentum.state_dict(), "state_dict": online.state_dict(), "metric": 0.5},
+        "torchvision": {
+            "model_ema": {"n_averaged": torch.tensor(3), **whole("module.", momentum)}, "model": online.state_dict()
+        },
     }[kind]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:.*may be supervised")
-@pytest.mark.parametrize("kind", ["moco", "moco v3", "dino", "bolts", "lightning", "compiled", "timm"])
-def test_of_a_student_and_its_momentum_copy_each_is_what_its_name_says(file, kind):
-    online, momentum = small_backbone(), small_backbone()
-    torch.save(trained_by(kind, online, momentum), file)
+@pytest.mark.parametrize("kind", ["moco", "moco v3", "dino", "bolts", "lightning", "compiled", "timm", "torchvision"])
+def test_of_a_student_and_its_momentum_copy_each_is_what_its_name_says(take, kind):
+    online, momentum = others.tiny(), others.tiny()
+    content = trained_by(kind, online, momentum)
     for which, wanted in (("online", online), ("target", momentum)):
-        import_checkpoint(file, "byol-digits", which=which, name=which)
+        take(content, "byol-digits", which=which, name=which)
         found = ssl_hub.load(which).state_dict()
         assert all(torch.equal(found[name], tensor) for name, tensor in wanted.state_dict().items())
 
 
-def test_a_linear_layer_on_top_is_told_of_alike_by_import_and_as_a_start(file):
-    from ssl_hub.hub.weights import initial
-
-    torch.save(others.named("module.encoder_q.", backbones.create("resnet10_tiny", num_classes=7)), file)
+def test_a_linear_layer_on_top_is_told_of_alike_by_import_and_as_a_start(take, file):
     with pytest.warns(UserWarning, match=r"may be supervised: encoder_q\.fc\.weight \(7, 128\)"):
-        folder = import_checkpoint(file, "byol-digits", name="theirs").folder
+        labelled = others.named("module.encoder_q.", backbones.create("resnet10_tiny", num_classes=7))
+        folder = take(labelled, "byol-digits", name="theirs").folder
     started = initial(ssl_hub.get_recipe("byol-digits", **{"backbone.init": str(file)})).origin["lineage"]
     for link in (about(folder)["lineage"][0], started[0]):
         assert link["top_layer"] == "encoder_q.fc.weight (7, 128)" and "classifier" not in link
     assert "if it is a classifier, labels were used" in release_card(folder)
 
 
-def test_the_licence_of_code_is_none_of_weights(file):
-    written = others.lightly_byol()
-    torch.save(written.content, file)
-    imported = import_checkpoint(file, written.recipe, name="theirs")
+def test_the_licence_of_code_is_none_of_weights(take):
+    imported = take(others.lightly_byol(), name="theirs")
     assert imported.licence == "unknown" and "unknown (the project's code: MIT)" in str(imported)
     text = release_card(imported.folder)
     assert ModelCard(text).data.license == "unknown" and "Weights: MIT" not in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,11 +12,10 @@ import pytest
 import torch
 
 from ssl_hub.hub.publish import push
-from ssl_hub.hub.store import load
 from ssl_hub.hub.verify import check
 from ssl_hub.model.files import RESULTS_FILE
-from ssl_hub.model.results import Result, append_results
-from tests.hub.hub_server import TOKEN
+from tests.hub.hub_server import surroundings
+from tests.hub.releases import features, measured
 
 NAME = "ann/digits"
 MOMENTS = 20
@@ -27,10 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload:De
 
 def start(run: Path, hub, home: Path, rank: int) -> subprocess.Popen:
     """``ssl-hub push`` as one of two ranks."""
-    environment = {
-        **os.environ, "HF_ENDPOINT": hub.url, "HF_TOKEN": TOKEN, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1", "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
-    }  # fmt: skip
+    environment = surroundings(hub, home, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2")
     command = [sys.executable, "-m", "ssl_hub.cli", "push", str(run), NAME]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
@@ -55,10 +50,7 @@ def test_killed_at_twenty_moments_and_pushed_again(hub, run, tmp_path):
     outcomes = set()
     for moment in range(MOMENTS):
         old = release_on_main(hub, tmp_path / f"before-{moment}")
-        result = Result(
-            metric="top1", value=moment, dataset="d", split="test", protocol="knn", settings={"k": moment + 1}
-        )
-        append_results(run, [result])
+        measured(run, moment, settings={"k": moment + 1})
         new = (run / RESULTS_FILE).read_bytes()
         # The second half of its time, in which it talks with the Hub: what comes before are imports.
         both = [start(run, hub, tmp_path / "home", rank) for rank in range(2)]
@@ -74,7 +66,5 @@ def test_killed_at_twenty_moments_and_pushed_again(hub, run, tmp_path):
         assert [process.returncode for process in again] == [0, 0], said
         assert ("unchanged" in said[0]) == (found == new) and said[1] == ""
         assert release_on_main(hub, tmp_path / f"again-{moment}") == new
-    image = torch.zeros(1, 3, 16, 16)
-    with torch.no_grad():
-        assert torch.equal(load(f"hf-hub:{NAME}")(image), load(run)(image))
+    assert torch.equal(features(f"hf-hub:{NAME}"), features(run))
     assert False in outcomes

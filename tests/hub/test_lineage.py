@@ -19,7 +19,6 @@ from ssl_hub.codec import parse_assignments
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.card_command import command
 from ssl_hub.hub.importers.importing import import_checkpoint
-from ssl_hub.model import backbones
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.lineage import inherited, lineage_of, pretrained
 from ssl_hub.model.parts import with_defaults
@@ -27,7 +26,7 @@ from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.train import finetune as finetuning
 from ssl_hub.zoo import as_modified, get_recipe
 from tests.hub import checkpoints_of_others as others
-from tests.hub.releases import make_release
+from tests.hub.releases import make_release, rewrite
 
 SHORT = {"epochs": 1, "batch_size": 64}
 QUICK = {"overrides": SHORT, "fraction": 0.2, "workers": 0}
@@ -37,6 +36,10 @@ def chain_of(folder: Path) -> list[dict]:
     chain = json.loads((folder / CONFIG).read_text())["ssl_hub"]["lineage"]
     assert read_facts(folder)["lineage"] == chain  # recipe.json says the same
     return chain
+
+
+def say(folder: Path, chain: object) -> None:
+    rewrite(folder / CONFIG, lambda config: config["ssl_hub"].update(lineage=chain))
 
 
 # The cards of all origins
@@ -52,7 +55,7 @@ def origins(tmp_path_factory) -> dict[str, Path]:
         made["recipe"] = home / "recipe"
         made["recipe"].mkdir()
         make_release(made["recipe"])
-        torch.save(others.lived_in(backbones.create("resnet10_tiny")).state_dict(), home / "theirs.pt")
+        torch.save(others.tiny().state_dict(), home / "theirs.pt")
         imported = import_checkpoint(home / "theirs.pt", "byol-digits", name="import")
         made["import"] = imported.folder
         tuned = {
@@ -72,10 +75,7 @@ WITHOUT_LABELS = "Pre-trained without labels"
 SAID = {  # what the card says, and what it does not
     "recipe": ([WITHOUT_LABELS, "train.py directpred-digits"], ["with labels", "Imported", "finetune"]),
     "import": (["Imported from plain"], [WITHOUT_LABELS, "train.py", "Fine-tuned", "self-supervised", "byol"]),
-    "fine-tuned recipe": (
-        [WITHOUT_LABELS, "Fine-tuned with labels of digits", "ssl-hub finetune recipe"],
-        ["Imported"],
-    ),
+    "fine-tuned recipe": ([WITHOUT_LABELS, "Fine-tuned with labels of digits", "ssl-hub finetune recipe"], ["Import"]),
     "fine-tuned import": (["Imported from plain", "Fine-tuned with"], [WITHOUT_LABELS, "train.py", "self-supervised"]),
     "fine-tuned random": (["Started from random", "Fine-tuned with labels"], [WITHOUT_LABELS, "train.py", "Imported"]),
     "fine-tuned init": (["Started from random", "Fine-tuned with labels"], [WITHOUT_LABELS, "train.py", "self-super"]),
@@ -97,18 +97,15 @@ def test_the_card_says_what_made_these_weights_and_no_word_of_what_did_not(origi
 
 @pytest.mark.parametrize("origin", SAID)
 def test_every_origin_has_its_steps_in_both_files(origins, origin):
-    steps = [link["step"] for link in chain_of(origins[origin])]
-    assert (
-        steps
-        == {
-            "recipe": ["started", "pretrained"],
-            "import": ["imported"],
-            "fine-tuned recipe": ["started", "pretrained", "started", "finetuned"],
-            "fine-tuned import": ["imported", "started", "finetuned"],
-            "fine-tuned random": ["started", "finetuned"],
-            "fine-tuned init": ["started", "finetuned"],
-        }[origin]
-    )
+    steps = {
+        "recipe": ["started", "pretrained"],
+        "import": ["imported"],
+        "fine-tuned recipe": ["started", "pretrained", "started", "finetuned"],
+        "fine-tuned import": ["imported", "started", "finetuned"],
+        "fine-tuned random": ["started", "finetuned"],
+        "fine-tuned init": ["started", "finetuned"],
+    }
+    assert [link["step"] for link in chain_of(origins[origin])] == steps[origin]
 
 
 def test_timms_weights_keep_their_licence_through_fine_tuning(tmp_path, monkeypatch):
@@ -144,11 +141,9 @@ def test_a_release_of_an_older_version_says_what_its_files_tell(origins, tmp_pat
 
 
 def test_a_name_that_only_the_training_machine_has_is_told_of_in_the_command(run):
+    last = chain_of(run)[-1]
     for kind, told in (("run", True), ("file", True), ("timm", False), ("hub", False), ("random", False)):
-        config = json.loads((run / CONFIG).read_text())
-        chain = config["ssl_hub"]["lineage"]
-        config["ssl_hub"]["lineage"] = [{"step": "started", "kind": kind, "name": "theirs"}, chain[-1]]
-        (run / CONFIG).write_text(json.dumps(config))
+        say(run, [{"step": "started", "kind": kind, "name": "theirs"}, last])
         assert ("In its command, `theirs` are the weights that it started from." in release_card(run)) == told
 
 
@@ -201,9 +196,7 @@ def test_a_sentence_is_there_with_its_fact_and_not_without_it(run, step, path, v
         shown = SHOWN.get(shown, shown)
 
     def card(facts):
-        config = json.loads((run / CONFIG).read_text())
-        config["ssl_hub"]["lineage"] = [{"step": step, **facts}]
-        (run / CONFIG).write_text(json.dumps(config))
+        say(run, [{"step": step, **facts}])
         return release_card(run).split("## How it was made")[1].split("## Use it")[0].replace("\\", "")
 
     without = copy.deepcopy(LINKS[step])
@@ -287,8 +280,6 @@ def test_no_path_of_somebodys_disk_is_in_what_is_published_of_a_chain(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{}, "x", [1], [{"no": "step"}]])
 def test_a_chain_that_is_none_is_named(run, wrong):
-    config = json.loads((run / CONFIG).read_text())
-    config["ssl_hub"]["lineage"] = wrong
-    (run / CONFIG).write_text(json.dumps(config))
+    say(run, wrong)
     with pytest.raises(ssl_hub.UsageError, match="'lineage' is .*expected a list of objects with a 'step'"):
         release_card(run)

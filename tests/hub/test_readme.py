@@ -9,7 +9,7 @@ import yaml
 
 from ssl_hub.hub.publish import push
 from ssl_hub.hub.readme import is_ours, merged
-from ssl_hub.model.results import Result, append_results
+from tests.hub.releases import measured
 
 NAME = "ann/digits"
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>' to upload:DeprecationWarning")
@@ -92,7 +92,7 @@ def test_a_push_says_that_a_readme_is_not_ours_and_what_to_do(hub, run):
     with pytest.warns(UserWarning, match=r"README\.md at ann/digits is none that ssl_hub wrote.*delete it there"):
         push(run, NAME)
     assert hub.main(NAME)["README.md"] == b"# mine\n"
-    append_results(run, [Result(metric="top1", value=12.5, dataset="digits", split="test", protocol="knn")])
+    measured(run)
     hub.repos[NAME].commit("main", {name: data for name, data in hub.main(NAME).items() if name != "README.md"})
     push(run, NAME)
     assert b"12.50" in hub.main(NAME)["README.md"]

@@ -8,7 +8,7 @@ import torch
 
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
-from ssl_hub.hub import store
+from ssl_hub.hub import here, store
 from ssl_hub.model import files
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import METHOD, MODEL, save_release
@@ -135,7 +135,8 @@ def test_a_store_of_no_user_is_one_line(monkeypatch, capsys):
 
 def test_the_order_is_folder_store_bundled(released, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(store, "BUNDLED", tmp_path / "bundled")
+    for module in (here, store):
+        monkeypatch.setattr(module, "BUNDLED", tmp_path / "bundled")
     assert store.resolve("byol-digits") == released
     shutil.copytree(released, tmp_path / "bundled" / "byol-digits")
     assert store.resolve("byol-digits") == released

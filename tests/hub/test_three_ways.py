@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from ssl_hub.hub.publish import push
-from tests.hub.hub_server import TOKEN, HubServer
+from tests.hub.hub_server import HubServer, surroundings
 
 IMAGE = "import torch\nfrom PIL import Image\nimport numpy as np\n" + (
     "pixels = np.random.default_rng(0).integers(0, 256, (40, 28, 3), dtype=np.uint8)\nimage = Image.fromarray(pixels)\n"
@@ -64,16 +63,7 @@ with torch.no_grad():
 
 def in_a_fresh_process(code: str, hub: HubServer, folder: Path) -> list[torch.Tensor]:
     out = folder / "out.pt"
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": hub.url,
-        "HF_TOKEN": TOKEN,
-        "HF_HOME": str(folder / "home"),
-        "HF_HUB_OFFLINE": "0",
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
+    environment = surroundings(hub, folder / "home", HF_HUB_DISABLE_PROGRESS_BARS="1", OMP_NUM_THREADS="1")
     environment.pop("TRANSFORMERS_OFFLINE", None)
     code = f"out = {str(out)!r}\n{code}"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)

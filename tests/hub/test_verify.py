@@ -18,13 +18,11 @@ from ssl_hub.hub.store import load, resolve
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.files import CONFIG, HASHES, METHOD, MODEL, RECIPE, RESULTS_FILE, seal
 from ssl_hub.model.release import read_recipe, read_tensors, write_tensors
+from tests.hub.releases import flip, places, rewrite
 
 
 def test_a_newer_recipe_is_said_to_be_one_and_the_weights_still_load(run):
-    written = json.loads((run / RECIPE).read_text())
-    written["recipe"]["optim"]["lookahead"] = 3
-    (run / RECIPE).write_text(json.dumps(written))
-    seal(run)
+    sealed(run, RECIPE, lambda written: written["recipe"]["optim"].update(lookahead=3))
     with pytest.raises(UsageError, match=r"recipe\.json was written by a newer ssl_hub; upgrade .*optim\.lookahead"):
         read_recipe(run)
     with pytest.warns(UserWarning, match="written by a newer ssl_hub"):
@@ -36,9 +34,7 @@ def test_a_newer_recipe_is_said_to_be_one_and_the_weights_still_load(run):
 def test_nothing_is_measured_where_it_could_not_be_kept_nor_certified(run, monkeypatch, measure, name, said):
     monkeypatch.setattr("ssl_hub.evaluate.model.extract", None)
     if name == MODEL:
-        damaged = bytearray((run / MODEL).read_bytes())
-        damaged[-1] ^= 1
-        (run / MODEL).write_bytes(damaged)
+        flip(run / MODEL)
     else:
         (run / name).unlink()
         (run / name).mkdir()
@@ -55,11 +51,8 @@ class Payload:
         return setattr, (Payload, "ran", True)
 
 
-def rewrite(run, name, change):
-    path = run / name
-    content = json.loads(path.read_text())
-    change(content)
-    path.write_text(json.dumps(content))
+def sealed(run, name, change):
+    rewrite(run / name, change)
     seal(run)
 
 
@@ -73,18 +66,14 @@ def test_a_whole_release_lists_its_files(run):
 
 @pytest.mark.parametrize("name", [MODEL, METHOD, CONFIG, RECIPE, "results.json", "heads/digits.safetensors"])
 def test_one_changed_byte_anywhere_is_found(run, name):
-    data = bytearray((run / name).read_bytes())
-    data[-2] ^= 1
-    (run / name).write_bytes(data)
+    flip(run / name, -2)
     with pytest.raises(UsageError, match=name):
         verify(run)
 
 
 @pytest.mark.parametrize("name", [MODEL, CONFIG, RECIPE, HASHES])
 def test_one_flipped_bit_is_found_by_loading_and_skipped_on_request_alone(run, name):
-    data = bytearray((run / name).read_bytes())
-    data[-6] ^= 1
-    (run / name).write_bytes(data)
+    flip(run / name)
     with pytest.raises(UsageError, match=name):
         load(run)
     with suppress(UsageError):  # whatever is there
@@ -97,9 +86,7 @@ def test_one_flipped_bit_is_found_by_loading_and_skipped_on_request_alone(run, n
 def test_loading_checks_what_it_reads_and_finds_what_is_missing(run, name, options):
     load(run)
     load(run, **options)
-    data = bytearray((run / name).read_bytes())
-    data[-8] ^= 1
-    (run / name).write_bytes(data)
+    flip(run / name, -8)
     load(run)  # does not read it
     with pytest.raises(UsageError, match=f"{name} is not the file that hashes.json lists"):
         load(run, **options)
@@ -147,7 +134,7 @@ def test_pickles_are_named_and_not_run(run, suffix):
 def test_names_of_heads_lead_nowhere_else(run, dataset):
     with pytest.raises(UsageError, match=f"no head for {dataset!r}".replace("\\", "\\\\").replace(".", r"\.")):
         load(run, head=dataset)
-    rewrite(run, "heads/digits.json", lambda head: head.update(dataset=dataset))
+    sealed(run, "heads/digits.json", lambda head: head.update(dataset=dataset))
     with pytest.raises(UsageError, match=r"digits\.json says it is a head for"):
         verify(run)
 
@@ -192,21 +179,21 @@ def test_headers_of_impossible_length_are_refused(run, length):
     ],
 )
 def test_a_config_that_cannot_be_true_is_refused(run, change, message):
-    rewrite(run, CONFIG, change)
+    sealed(run, CONFIG, change)
     with pytest.raises(UsageError, match=message):
         load(run)
 
 
 def test_another_architecture_is_found_without_a_recipe_too(run):
     (run / RECIPE).unlink()
-    rewrite(run, CONFIG, lambda config: config.update(architecture="resnet18"))
+    sealed(run, CONFIG, lambda config: config.update(architecture="resnet18"))
     with pytest.raises(UsageError, match=r"model\.safetensors: \d+ of \d+ tensors fit ResNet"):
         load(run)
 
 
 def test_a_config_does_not_say_where_else_weights_are(run):
     sources = {"url": "http://evil", "file": "/etc/passwd", "hf_hub_id": "evil/model", "custom_load": True, "novel": 1}
-    rewrite(run, CONFIG, lambda config: config["pretrained_cfg"].update(sources))
+    sealed(run, CONFIG, lambda config: config["pretrained_cfg"].update(sources))
     loaded = load(run).pretrained_cfg
     assert not any(loaded.get(key) for key in sources)
 
@@ -241,21 +228,13 @@ def test_files_without_the_metadata_that_transformers_asks_for_are_found(run):
         verify(run)
 
 
-def leaves(value, path=()):
-    """Paths to every value in some JSON, containers included."""
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from leaves(item, (*path, key))
-
-
 WRONG = (None, "x", {"a": [{}]})
 
 
 @pytest.mark.parametrize("name", [CONFIG, RECIPE, "results.json", "heads/digits.json", HASHES])
 def test_any_value_may_be_wrong_and_no_error_is_other_than_ours(run, name):
     whole = json.loads((run / name).read_text())
-    paths = [path for path in leaves(whole) if path[:1] != ("recipe",) or len(path) < 3]
+    paths = [path for path in places(whole) if path[:1] != ("recipe",) or len(path) < 3]
     for path, wrong in zip(paths, cycle(WRONG), strict=False):
         content = json.loads(json.dumps({"": whole}))
         *way, last = ("", *path)

@@ -38,7 +38,7 @@ def started(chosen):
 
 @pytest.fixture
 def saved(tmp_path):
-    model = others.lived_in(backbones.create("resnet10_tiny"))
+    model = others.tiny()
     save_file(model.state_dict(), tmp_path / "weights.safetensors")
     return model, tmp_path / "weights.safetensors"
 
@@ -190,20 +190,14 @@ def test_weights_that_do_not_all_fit_are_named_with_their_shapes(saved, tmp_path
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (
-            "no-such-thing",
-            r"no checkpoint file, no weights of timm .*, and: no release 'no-such-thing'",
-        ),
+        ("no-such-thing", r"no checkpoint file, no weights of timm .*, and: no release 'no-such-thing'"),
         ("resnet18", r"an architecture without weights: timm's weights of it are resnet18\.a1_in1k, "),
         ("timm:resnet18", "an architecture without weights"),
         ("resnet18.nonsense", "resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"),
         ("resnet50.a1_in1k", "is a resnet50, .* a resnet18: add backbone.name=resnet50"),  # before a download
         ("gone.pth", "there is no file"),
         ("./somewhere", "no folder './somewhere'"),
-        (
-            "directpred-digits",
-            "is a resnet10_tiny, .* a resnet18: add backbone.name=resnet10_tiny",
-        ),
+        ("directpred-digits", "is a resnet10_tiny, .* a resnet18: add backbone.name=resnet10_tiny"),
     ],
 )
 def test_what_is_no_weights_is_refused_with_what_was_looked_for(name, said):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, equal, under
+from ssl_hub.hub.importers.checkpoint import Tensors, bare_name, equal, moved, under
 
 # What may sit under the backbone's own prefix without being part of it.
 BESIDE = re.compile(r"(fc|heads?|classifier|linear|projector|projection\w*|predictor|prediction\w*)\.|n_averaged$")
@@ -39,20 +39,16 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
     Raises:
         UsageError: under half of the names match (``0 of N``), or two different backbones are there: none is the first.
     """
-    bare = {
-        bare_name(name): name for name in own
-    }  # as the tensors are: some architectures have a layer called `module`
-    if bare.keys() != own.keys():
+    bare = {bare_name(name): name for name in own}
+    if bare.keys() != own.keys():  # some architectures have a layer called `module`
         asked = {short: own[name] for short, name in bare.items()}
         found = find_backbone(tensors, asked, architecture=architecture, where=where)
         return {bare.get(name, name): tensor for name, tensor in found.items()}
     tensors = lettered(tensors, architecture=architecture, where=where)
     counts: Counter[str] = Counter()
     for name in tensors:
-        parts = name.split(".")
-        for start in range(len(parts)):
-            if ".".join(parts[start:]) in own:
-                counts["".join(f"{part}." for part in parts[:start])] += 1
+        starts = [0, *(dot.end() for dot in re.finditer(r"\.", name))]
+        counts.update(name[:start] for start in starts if name[start:] in own)
     most = max(counts.values(), default=0)
     if 2 * most < len(own):  # what layers of any network are called
         raise UsageError(
@@ -60,7 +56,8 @@ def find_backbone(tensors: Tensors, own: Mapping[str, Tensor], *, architecture: 
             f" ones that end in {_first(own)}; is it another architecture, or another project's file (SOURCE)?"
         )
     best = min((prefix for prefix in counts if counts[prefix] == most), key=len)
-    body, claimed = _below(tensors, best, own), {f"{best}{name}" for name in own}
+    body = {name: t for name, t in under(tensors, best).items() if name in own or not BESIDE.match(name)}
+    claimed = {f"{best}{name}" for name in own}
     # Another model beside it: most of its names, which are not the found one's own (a layer has some of the whole's).
     beside = {p: [n for n in own if f"{p}{n}" in tensors and f"{p}{n}" not in claimed] for p in counts if p != best}
     rivals = [best, *(prefix for prefix, names in beside.items() if 2 * len(names) > most)]
@@ -93,11 +90,7 @@ def lettered(tensors: Tensors, *, architecture: str, where: str) -> Tensors:
                 f" {first}), which {architecture}'s stem does not: its features could not be the same"
             )
         numbered = zip((f"{place}." for place in (0, 1, *sorted(places))), LETTERED, strict=False)
-        names = {f"{prefix}{number}": f"{prefix}{letters}." for number, letters in numbered}
-        tensors = {
-            next((new + name.removeprefix(old) for old, new in names.items() if name.startswith(old)), name): tensor
-            for name, tensor in tensors.items()
-        }
+        tensors = moved(tensors, {f"{prefix}{number}": f"{prefix}{letters}." for number, letters in numbered})
     return tensors
 
 
@@ -114,11 +107,6 @@ def classifier_of(tensors: Tensors) -> str | None:
         if CLASSIFIER.fullmatch(name) and tensor.ndim == 2:
             return f"{name} {tuple(tensor.shape)}"
     return None
-
-
-def _below(tensors: Tensors, prefix: str, own: Mapping[str, Tensor]) -> Tensors:
-    found = under(tensors, prefix)
-    return {name: tensor for name, tensor in found.items() if name in own or not BESIDE.match(name)}
 
 
 def _first(names: Mapping[str, Tensor]) -> str:

@@ -61,12 +61,8 @@ def _problem_of(tensor: Tensor) -> str:
         return "has a shape and no numbers"
     if tensor.layout != torch.strided or tensor.is_quantized:
         return f"is {'quantised' if tensor.is_quantized else 'sparse'}"
-    size = tensor.numel() * tensor.element_size()
-    return f"would be {size} bytes, of fewer in the file" if size > max(MOST_REPEATED, _stored(tensor)) else ""
-
-
-def _stored(tensor: Tensor) -> int:
-    return tensor.untyped_storage().nbytes()
+    size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+    return f"would be {size} bytes, of fewer in the file" if size > max(MOST_REPEATED, stored) else ""
 
 
 def bare_name(name: str) -> str:
@@ -85,22 +81,27 @@ def under(tensors: Tensors, prefix: str) -> Tensors:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
+def moved(tensors: Tensors, names: Mapping[str, str]) -> Tensors:
+    """The tensors with what their names begin with replaced, where ``names`` has it; the first that fits counts."""
+    return {
+        next((new + name.removeprefix(old) for old, new in names.items() if name.startswith(old)), name): tensor
+        for name, tensor in tensors.items()
+    }
+
+
 def one_of(tensors: Tensors, role: str, *prefixes: str) -> Tensors:
     """The tensors of a role that goes by several prefixes, over versions of a project: those below the one that is
     there. Below two, they must be the same; else a UsageError, since nothing says which is meant."""
-    there = {prefix: found for prefix in prefixes if (found := under(tensors, prefix))}
-    first, *others = there.values() or [{}]
-    for prefix, other in zip(list(there)[1:], others, strict=True):
-        if not _same(first, other):
+    there = [prefix for prefix in prefixes if under(tensors, prefix)]
+    first = under(tensors, there[0]) if there else {}
+    for prefix in there[1:]:
+        other = under(tensors, prefix)
+        if first.keys() != other.keys() or not all(equal(first[name], other[name]) for name in first):
             raise UsageError(
-                f"two different networks may be its {role}, under {next(iter(there))!r} and {prefix!r}; save the one"
-                " that you mean alone"
+                f"two different networks may be its {role}, under {there[0]!r} and {prefix!r}; save the one that you"
+                " mean alone"
             )
     return first
-
-
-def _same(a: Tensors, b: Tensors) -> bool:
-    return a.keys() == b.keys() and all(equal(a[name], b[name]) for name in a)
 
 
 def _load_without_code(path: Path) -> Any:

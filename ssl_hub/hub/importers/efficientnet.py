@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.importers.checkpoint import Tensors
+from ssl_hub.hub.importers.checkpoint import Tensors, moved
 
 AROUND = {"_conv_stem": "conv_stem", "_bn0": "bn1", "_conv_head": "conv_head", "_bn1": "bn2", "_fc": "classifier"}
 NOT_EXPANDED = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
@@ -31,7 +31,4 @@ def numbered_in_stages(tensors: Tensors) -> Tensors:
         stage, place = (stage, place + 1) if width == before else (stage + 1, 0)
         layers = EXPANDED if f"{prefix}_expand_conv.weight" in tensors else NOT_EXPANDED
         names |= {f"{prefix}{theirs}.": f"blocks.{stage}.{place}.{ours}." for theirs, ours in layers.items()}
-    return {
-        next((ours + name.removeprefix(theirs) for theirs, ours in names.items() if name.startswith(theirs)), name): t
-        for name, t in tensors.items()
-    }
+    return moved(tensors, names)

@@ -22,7 +22,7 @@ from ssl_hub.hub.importers.backbone import find_backbone
 from ssl_hub.hub.importers.checkpoint import Tensors
 from ssl_hub.hub.importers.heads import fit, fit_predictor
 from ssl_hub.hub.importers.project import Parts, Source
-from ssl_hub.hub.importers.reading import AUTO, read_parts
+from ssl_hub.hub.importers.reading import AUTO, imported_link, read_parts
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, stem_of
 from ssl_hub.model import backbones, files, lineage, release
 from ssl_hub.model.backbones import class_names
@@ -98,47 +98,42 @@ def import_checkpoint(
             fit, with counts, first names and shapes; another stem, naming both; no such branch; NaN; or a release of
             that name that is there already. The store is as it was then.
     """
-    path, settings = expanded(file), dict(overrides or {})
+    settings = dict(overrides or {})
     registered = get_recipe(recipe) if isinstance(recipe, str) else recipe
     chosen = as_modified(with_overrides(registered, settings))
     if which not in release.BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     folder = _free_folder(name or run_name(chosen), store.home() if to is None else expanded(to))
-    file_of = read_parts(path, source=source, which=which)
-    origin, parts, where = file_of.origin, file_of.parts, file_of.where
+    read = read_parts(expanded(file), source=source, which=which)
     siamese = build(chosen)
-    stem, stem_by = file_of.load_into(siamese.encoder.backbone, chosen.backbone.name, padding=padding)
-    if file_of.top_layer:
+    stem, stem_by = read.load_into(siamese.encoder.backbone, chosen.backbone.name, padding=padding)
+    if read.top_layer:
         warnings.warn(
-            f"{path} may be supervised: {file_of.top_layer} is a linear layer on the backbone; it is left out, and if"
+            f"{read.path} may be supervised: {read.top_layer} is a linear layer on the backbone; it is left out, and if"
             " it is a classifier, the rest was trained with labels",
             stacklevel=2,
         )
-    chosen, normalisation_by = _normalised(chosen, origin, settings)
-    method, left_out = _method(siamese, chosen, parts, where)
-
-    known, head = file_of.facts, _head(parts, origin)
-    training = f"trained by {known['method']}" if "method" in known else "how it was trained is not known to ssl_hub"
-    if "classifier" in known:
-        training = f"trained with labels of {known['classifier']}"
-    summary = f"Imported from {origin.name}, not trained here: {chosen.backbone.name}, {training}"
+    chosen, normalisation_by = _normalised(chosen, read.origin, settings)
+    method, left_out = _method(siamese, chosen, read.parts, read.where)
+    facts = read.facts
     imported = Imported(
         folder=folder,
-        imported_from={
-            "source": origin.name,
-            "file": path.name,
-            "sha256": files.sha256(path),
-            "branch": which,
-            **known,
-        },
-        licence=licence or origin.licence,
+        imported_from=facts,
+        licence=licence or read.origin.licence,
         stem=stem,
-        recipe=replace(chosen, summary=summary, expected=()),
+        recipe=replace(chosen, summary=_summary(facts, chosen.backbone.name), expected=()),
         decided_by={"stem": stem_by, "normalisation": normalisation_by},
         left_out=left_out,
     )
-    _write(imported, siamese.encoder.backbone, method, head)
+    _write(imported, siamese.encoder.backbone, method, _head(read.parts, read.origin))
     return imported
+
+
+def _summary(facts: Mapping[str, str], backbone: str) -> str:
+    training = f"trained by {facts['method']}" if "method" in facts else "how it was trained is not known to ssl_hub"
+    if "classifier" in facts:
+        training = f"trained with labels of {facts['classifier']}"
+    return f"Imported from {facts['source']}, not trained here: {backbone}, {training}"
 
 
 def _head(parts: Parts, origin: Source) -> ProbeHead | None:
@@ -153,10 +148,9 @@ def _head(parts: Parts, origin: Source) -> ProbeHead | None:
 def _write(imported: Imported, backbone: nn.Module, method: Tensors, head: ProbeHead | None) -> None:
     """Write the release, all of it or nothing."""
     recipe, stem = imported.recipe, imported.stem
-    assumed = [what for what, by in imported.decided_by.items() if by == "assumed"]
-    link = {"step": "imported", **imported.imported_from, "licence": imported.licence, "assumed": assumed}
+    assumed = {what: by == "assumed" for what, by in imported.decided_by.items()}
     about = {
-        lineage.LINEAGE: [link],
+        lineage.LINEAGE: [imported_link(imported.imported_from, imported.licence, assumed)],
         "licence": imported.licence,
         "stem": None if stem is None else asdict(stem),
         "decided_by": imported.decided_by,

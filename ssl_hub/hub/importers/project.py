@@ -1,17 +1,12 @@
-"""What is known of a project's checkpoints, and the registry of projects.
-
-The marks by which its files are known, the licence of weights that are the project's own or bound by its licence, else
-that of its code, which says nothing of weights that others trained with it, what its ResNets' stems do by the size of
-their kernel, whether its convolutions pad as TensorFlow does, the normalisation of its
-images by data set (``*``: all), and the method, where its code trains no other. What a source does not say is assumed,
-and marked so.
-"""
+"""What is known of a project's checkpoints, and the registry of projects. What a source does not say is assumed, and
+marked so."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ssl_hub.config import Data
 from ssl_hub.errors import UsageError
@@ -45,12 +40,12 @@ class Source:
     name: str
     split: Callable[[Tensors], Parts]
     marks: tuple[str, ...]  # each must begin some name; none: found by no names
-    licence: str  # of the weights
-    code: str | None  # the licence of the project's code, where that of weights is not known
-    stems: Mapping[int, Stem]  # of its ResNets, by the size of the first kernel
-    pads_same: bool  # its convolutions pad as TensorFlow's do
-    normalisation: Mapping[str, Normalisation]
-    method: str | None  # what its code trains, where that is one method alone
+    licence: str = UNKNOWN  # of weights that are the project's own or bound by its licence
+    code: str | None = None  # else the licence of its code, which says nothing of weights that others trained with it
+    stems: tuple[Stem, ...] = ()  # of its ResNets, told apart by the size of the first kernel
+    pads_same: bool = False  # its convolutions pad as TensorFlow's do
+    normalisation: Mapping[str, Normalisation] = field(default_factory=dict)  # of its images by data set; `*`: of all
+    method: str | None = None  # what its code trains, where that is one method alone
     labels: str | None = None  # what the classes of its classifier are, by timm's name
 
     def knows(self, tensors: Tensors) -> bool:
@@ -67,33 +62,11 @@ class Source:
 SOURCES: Registry[Source] = Registry("source")
 
 
-def source(
-    name: str,
-    *marks: str,
-    licence: str = UNKNOWN,
-    code: str | None = None,
-    stems: tuple[Stem, ...] = (),
-    pads_same: bool = False,
-    normalisation: Mapping[str, Normalisation] | None = None,
-    method: str | None = None,
-    labels: str | None = None,
-) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
-    """Register the function that follows, which splits tensors by role; for the facts see the module's docstring."""
+def source(name: str, *marks: str, **facts: Any) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
+    """Register the function that follows, which splits tensors by role; ``facts`` are fields of :class:`Source`."""
 
     def add(split: Callable[[Tensors], Parts]) -> Callable[[Tensors], Parts]:
-        facts = Source(
-            name=name,
-            split=split,
-            marks=marks,
-            licence=licence,
-            code=code,
-            stems={stem.kernel: stem for stem in stems},
-            pads_same=pads_same,
-            normalisation=normalisation or {},
-            method=method,
-            labels=labels,
-        )
-        SOURCES.add(name, facts)
+        SOURCES.add(name, Source(name=name, split=split, marks=marks, **facts))
         return split
 
     return add

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.backbone import classifier_of, find_backbone, resnet_of
-from ssl_hub.hub.importers.checkpoint import Tensors, read_checkpoint
+from ssl_hub.hub.importers.checkpoint import read_checkpoint
 from ssl_hub.hub.importers.project import PLAIN, Parts, Source
 from ssl_hub.hub.importers.sources import SOURCES, detect, plain
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, settled_stem
 from ssl_hub.model import release
+from ssl_hub.model.files import sha256
 from ssl_hub.model.loading import load_into
 
 AUTO = "auto"
@@ -23,7 +26,9 @@ AUTO = "auto"
 class CheckpointParts:
     """A checkpoint of another project as it was read; ``where`` names it in errors."""
 
+    path: Path
     origin: Source
+    branch: release.Branch
     whole: Parts  # as the source splits it
     parts: Parts  # of the branch that was asked for
     where: str
@@ -31,16 +36,42 @@ class CheckpointParts:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the source and the names say of the training, for the record."""
-        method, labels = self.origin.method_of(self.whole), self.origin.labels if self.parts.classifier else None
-        found = {"method": method, "classifier": labels, "top_layer": self.top_layer, "code_licence": self.origin.code}
+        """What file it is, and what the source and the names say of the training, for the record."""
+        found = {
+            "source": self.origin.name,
+            "file": self.path.name,
+            "sha256": sha256(self.path),
+            "branch": self.branch,
+            "method": self.origin.method_of(self.whole),
+            "classifier": self.origin.labels if self.parts.classifier else None,
+            "top_layer": self.top_layer,
+            "code_licence": self.origin.code,
+        }
         return {key: value for key, value in found.items() if value is not None}
 
     def load_into(
         self, model: nn.Module, architecture: str, *, padding: Padding | None = None
     ) -> tuple[Stem | None, Decider]:
         """Put the weights into a backbone: all fit, or a UsageError. Its stem, and who decided it."""
-        return _load_backbone(model, architecture, self.parts.backbone, self.origin, self.where, padding)
+        found = find_backbone(self.parts.backbone, model.state_dict(), architecture=architecture, where=self.where)
+        try:
+            stem = settled_stem(
+                found, model, self.origin.stems, stated=padding, source_pads_same=self.origin.pads_same,
+                architecture=architecture, where=self.where,
+            )  # fmt: skip
+            load_into(model, found, where=self.where)
+        except UsageError as error:
+            looks = resnet_of(found)
+            if looks in (None, resnet_of(model.state_dict())):
+                raise
+            raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
+        return stem
+
+
+def imported_link(facts: Mapping[str, str], licence: str, assumed: Mapping[str, bool]) -> dict[str, Any]:
+    """The link of a lineage that says that weights were imported; see :attr:`CheckpointParts.facts`."""
+    listed = [what for what, is_so in assumed.items() if is_so]
+    return {"step": "imported", **facts, "licence": licence, "assumed": listed}
 
 
 def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "online") -> CheckpointParts:
@@ -62,7 +93,9 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
         whole = plain(tensors)
     headless = origin.labels is None and not (whole.projector or whole.predictor)
     return CheckpointParts(
+        path=path,
         origin=origin,
+        branch=which,
         whole=whole,
         parts=_branch(whole, which, where),
         where=where,
@@ -80,21 +113,3 @@ def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:
     if not parts.target_backbone:
         raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")
     return Parts(backbone=parts.target_backbone, projector=parts.target_projector, predictor=parts.predictor)
-
-
-def _load_backbone(
-    model: nn.Module, architecture: str, tensors: Tensors, origin: Source, where: str, padding: Padding | None
-) -> tuple[Stem | None, Decider]:
-    found = find_backbone(tensors, model.state_dict(), architecture=architecture, where=where)
-    try:
-        stem = settled_stem(
-            found, model, origin.stems, stated=padding, source_pads_same=origin.pads_same, architecture=architecture,
-            where=where,
-        )  # fmt: skip
-        load_into(model, found, where=where)
-    except UsageError as error:
-        looks = resnet_of(found)
-        if looks in (None, resnet_of(model.state_dict())):
-            raise
-        raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
-    return stem

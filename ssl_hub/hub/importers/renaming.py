@@ -13,40 +13,43 @@ from ssl_hub.hub.importers.checkpoint import Tensors
 Patterns = Sequence[tuple[str, str]]
 
 # What stands before a pattern (`vit.`, `resnet.`) says nothing; \1 to \4 are its groups, and {1+} the first plus one.
+LAYER = r"encoder\.stages\.(\d+)\.layers\.(\d+)\."
 TRANSFORMERS_RESNET: Patterns = (
     (r"embedder\.embedder\.convolution\.(.+)", r"conv1.\1"),
     (r"embedder\.embedder\.normalization\.(.+)", r"bn1.\1"),
-    (r"encoder\.stages\.(\d+)\.layers\.(\d+)\.shortcut\.convolution\.(.+)", r"layer{1+}.\2.downsample.0.\3"),
-    (r"encoder\.stages\.(\d+)\.layers\.(\d+)\.shortcut\.normalization\.(.+)", r"layer{1+}.\2.downsample.1.\3"),
-    (r"encoder\.stages\.(\d+)\.layers\.(\d+)\.layer\.(\d+)\.convolution\.(.+)", r"layer{1+}.\2.conv{3+}.\4"),
-    (r"encoder\.stages\.(\d+)\.layers\.(\d+)\.layer\.(\d+)\.normalization\.(.+)", r"layer{1+}.\2.bn{3+}.\4"),
+    (LAYER + r"shortcut\.convolution\.(.+)", r"layer{1+}.\2.downsample.0.\3"),
+    (LAYER + r"shortcut\.normalization\.(.+)", r"layer{1+}.\2.downsample.1.\3"),
+    (LAYER + r"layer\.(\d+)\.convolution\.(.+)", r"layer{1+}.\2.conv{3+}.\4"),
+    (LAYER + r"layer\.(\d+)\.normalization\.(.+)", r"layer{1+}.\2.bn{3+}.\4"),
     (r"classifier\.1\.(.+)", r"fc.\1"),
 )
 # As `save_pretrained` writes them, and as they are called in memory since version 5.
+BLOCK = r"(?:encoder\.)?layers?\.(\d+)\."
 TRANSFORMERS_VIT: Patterns = (
     (r"embeddings\.cls_token", "cls_token"),
     (r"embeddings\.position_embeddings", "pos_embed"),
     (r"embeddings\.patch_embeddings\.projection\.(.+)", r"patch_embed.proj.\1"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.layernorm_before\.(.+)", r"blocks.\1.norm1.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.layernorm_after\.(.+)", r"blocks.\1.norm2.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.attention\.(?:attention\.query|q_proj)\.(.+)", r"blocks.\1.attn.q.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.attention\.(?:attention\.key|k_proj)\.(.+)", r"blocks.\1.attn.k.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.attention\.(?:attention\.value|v_proj)\.(.+)", r"blocks.\1.attn.v.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.attention\.(?:output\.dense|o_proj)\.(.+)", r"blocks.\1.attn.proj.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.(?:intermediate\.dense|mlp\.fc1)\.(.+)", r"blocks.\1.mlp.fc1.\2"),
-    (r"(?:encoder\.)?layers?\.(\d+)\.(?:output\.dense|mlp\.fc2)\.(.+)", r"blocks.\1.mlp.fc2.\2"),
+    (BLOCK + r"layernorm_before\.(.+)", r"blocks.\1.norm1.\2"),
+    (BLOCK + r"layernorm_after\.(.+)", r"blocks.\1.norm2.\2"),
+    (BLOCK + r"attention\.(?:attention\.query|q_proj)\.(.+)", r"blocks.\1.attn.q.\2"),
+    (BLOCK + r"attention\.(?:attention\.key|k_proj)\.(.+)", r"blocks.\1.attn.k.\2"),
+    (BLOCK + r"attention\.(?:attention\.value|v_proj)\.(.+)", r"blocks.\1.attn.v.\2"),
+    (BLOCK + r"attention\.(?:output\.dense|o_proj)\.(.+)", r"blocks.\1.attn.proj.\2"),
+    (BLOCK + r"(?:intermediate\.dense|mlp\.fc1)\.(.+)", r"blocks.\1.mlp.fc1.\2"),
+    (BLOCK + r"(?:output\.dense|mlp\.fc2)\.(.+)", r"blocks.\1.mlp.fc2.\2"),
     (r"layernorm\.(.+)", r"norm.\1"),
     (r"classifier\.(.+)", r"head.\1"),
 )
+ENCODER_LAYER = r"encoder\.layers\.encoder_layer_(\d+)\."
 TORCHVISION_VIT: Patterns = (
     (r"class_token", "cls_token"),
     (r"encoder\.pos_embedding", "pos_embed"),
     (r"conv_proj\.(.+)", r"patch_embed.proj.\1"),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.ln_([12])\.(.+)", r"blocks.\1.norm\2.\3"),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.in_proj_(.+)", r"blocks.\1.attn.qkv.\2"),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.self_attention\.out_proj\.(.+)", r"blocks.\1.attn.proj.\2"),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:0|linear_1)\.(.+)", r"blocks.\1.mlp.fc1.\2"),
-    (r"encoder\.layers\.encoder_layer_(\d+)\.mlp\.(?:3|linear_2)\.(.+)", r"blocks.\1.mlp.fc2.\2"),
+    (ENCODER_LAYER + r"ln_([12])\.(.+)", r"blocks.\1.norm\2.\3"),
+    (ENCODER_LAYER + r"self_attention\.in_proj_(.+)", r"blocks.\1.attn.qkv.\2"),
+    (ENCODER_LAYER + r"self_attention\.out_proj\.(.+)", r"blocks.\1.attn.proj.\2"),
+    (ENCODER_LAYER + r"mlp\.(?:0|linear_1)\.(.+)", r"blocks.\1.mlp.fc1.\2"),
+    (ENCODER_LAYER + r"mlp\.(?:3|linear_2)\.(.+)", r"blocks.\1.mlp.fc2.\2"),
     (r"encoder\.ln\.(.+)", r"norm.\1"),
     (r"heads\.head\.(.+)", r"head.\1"),
 )

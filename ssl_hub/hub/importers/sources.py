@@ -133,14 +133,7 @@ def mmpretrain(tensors: Tensors) -> Parts:
 )
 def luckmatters(tensors: Tensors) -> Parts:
     """The DirectPred authors' code (facebookresearch/luckmatters), whose projector is spelt ``projetion``."""
-    online, target = "online_network_state_dict.", "target_network_state_dict."
-    return Parts(
-        backbone=under(tensors, f"{online}encoder."),
-        projector=under(tensors, f"{online}projetion.layers."),
-        predictor=under(tensors, "predictor_state_dict.layers."),
-        target_backbone=under(tensors, f"{target}encoder."),
-        target_projector=under(tensors, f"{target}projetion.layers."),
-    )
+    return _of_authors(tensors, "projetion.layers.")
 
 
 @source(
@@ -153,12 +146,17 @@ def luckmatters(tensors: Tensors) -> Parts:
 )
 def pytorch_byol(tensors: Tensors) -> Parts:
     """sthalles/PyTorch-BYOL, which luckmatters grew from: a numbered encoder, and no predictor in the file."""
-    online, target = "online_network_state_dict.", "target_network_state_dict."
+    return _of_authors(tensors, "projetion.net.")
+
+
+def _of_authors(tensors: Tensors, projector: str) -> Parts:
+    online, target = (under(tensors, f"{role}_network_state_dict.") for role in ("online", "target"))
     return Parts(
-        backbone=under(tensors, f"{online}encoder."),
-        projector=under(tensors, f"{online}projetion.net."),
-        target_backbone=under(tensors, f"{target}encoder."),
-        target_projector=under(tensors, f"{target}projetion.net."),
+        backbone=under(online, "encoder."),
+        projector=under(online, projector),
+        predictor=under(tensors, "predictor_state_dict.layers."),
+        target_backbone=under(target, "encoder."),
+        target_projector=under(target, projector),
     )
 
 
@@ -243,7 +241,8 @@ TARGET_WORDS = re.compile(r"(^|[._])(target|teacher|momentum|ema|encoder_k)([._]
 def plain(tensors: Tensors) -> Parts:
     """torchvision, timm, or any backbone under any prefix; a target is what has a word for it in its name (``ema``, and
     so the averaged weights of timm's training)."""
-    online = {name: tensor for name, tensor in tensors.items() if not TARGET_WORDS.search(name)}
+    target = {name: tensor for name, tensor in tensors.items() if TARGET_WORDS.search(name)}
     return Parts(
-        backbone=online, target_backbone={name: tensor for name, tensor in tensors.items() if name not in online}
+        backbone={name: t for name, t in tensors.items() if name not in target},
+        target_backbone=target,
     )

@@ -6,7 +6,7 @@ not tell. The project that wrote it does, or the user; else it is assumed to be 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -56,7 +56,7 @@ def pads_same(model: nn.Module) -> bool:
 def settled_stem(
     tensors: Tensors,
     model: nn.Module,
-    stems: Mapping[int, Stem],
+    stems: Sequence[Stem],
     *,
     stated: Padding | None,
     source_pads_same: bool,
@@ -68,7 +68,7 @@ def settled_stem(
     Args:
         tensors: the backbone, under timm's names.
         model: the recipe's backbone, an ``architecture`` of timm.
-        stems: what the source's stems do, by the size of their kernel, where that is known.
+        stems: those of the source's models, where they are known.
         stated: by the user, what the convolutions pad by.
         source_pads_same: whether the source is known to pad as TensorFlow does.
 
@@ -87,7 +87,7 @@ def settled_stem(
             raise UsageError(f"padding is {stated}, and {architecture} has no stem of a ResNet to be padded so")
         return ours, "assumed" if same is None else "user" if stated else "source"
     kernel = weight.shape[-1]
-    theirs = stems.get(kernel)
+    theirs = next((stem for stem in stems if stem.kernel == kernel), None)
     by: Decider = "source"
     if theirs is None and kernel == ours.kernel:
         theirs, by = ours, "assumed"

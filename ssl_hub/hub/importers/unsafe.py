@@ -14,16 +14,10 @@ from typing import IO, Any
 
 LIGHTNING = "pytorch-lightning_version"  # a key of every checkpoint that PyTorch Lightning writes
 # The first part of a class's module, and what of its project writes the tensors alone.
-TOOLS = {
-    **dict.fromkeys(
-        ("mmengine", "mmcv", "mmpretrain", "mmselfsup", "mmcls"),
-        "`python tools/model_converters/publish_model.py FILE weights.pth` of mmpretrain",
-    ),
-    **dict.fromkeys(
-        ("vissl", "classy_vision"),
-        "`python extra_scripts/convert_vissl_to_torchvision.py --model_url_or_file FILE` of VISSL",
-    ),
-}
+OPENMMLAB = "`python tools/model_converters/publish_model.py FILE weights.pth` of mmpretrain"
+VISSL = "`python extra_scripts/convert_vissl_to_torchvision.py --model_url_or_file FILE` of VISSL"
+TOOLS = dict.fromkeys(("mmengine", "mmcv", "mmpretrain", "mmselfsup", "mmcls"), OPENMMLAB)
+TOOLS |= dict.fromkeys(("vissl", "classy_vision"), VISSL)
 KEYS = {
     "state_dict", "model_state_dict", "model", "net", "network", "teacher", "student", "online", "target",
     "state_dict_ema", "model_ema", "ema",

@@ -6,10 +6,10 @@ python benchmarks/checkpoint_share.py --recipe byol-r50-300ep --steps elsewhere 
 The state of a real trainer. What stands for a step is 0.1 s of matrix products, which take the same processor as the
 writing thread (*here*), or a wait of 0.1 s, as for an accelerator (*elsewhere*). Each round has the same steps three
 times, in turns that each begin with another: without a save, after one that is waited for, after one that is written
-beside them. *Blocked* is how long the call that saves keeps the steps waiting, by the wall's clock and in processor time
-of the training thread; *share* is that of the wall's time until steps and write have ended; *slower* is that time over
-the steps alone. *In all* is the processor time of the process over that of the steps alone. Memory is the peak of a save
-over what was there before.
+beside them. *Blocked* is how long the call that saves keeps the steps waiting, by the wall's clock and in processor
+time of the training thread; *share* is that of the wall's time until steps and write have ended; *slower* is that
+time over the steps alone. *In all* is the processor time of the process over that of the steps alone. Memory is the
+peak of a save over what was there before.
 """
 
 from __future__ import annotations

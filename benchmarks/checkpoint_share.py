@@ -1,13 +1,15 @@
 """What saving a run costs its training: a checkpoint that is waited for against one that is written beside the steps.
 
 python benchmarks/checkpoint_share.py
-python benchmarks/checkpoint_share.py --recipe byol-r50-300ep --rounds 3
+python benchmarks/checkpoint_share.py --recipe byol-r50-300ep --steps elsewhere --rounds 5
 
-Real trainers on random views of 32 px, in one process. Each round saves both ways and takes the same steps after it, in
-turns that each begin with the other. *Blocked* is how long the call that saves keeps the steps waiting, by the wall's
-clock and in processor time of the training thread; *share* is that of the wall's time from the save to the end of the
-steps and of the write. *In all* is the processor time of a save without steps, until it is whole, with that of the
-writing thread. Memory is the peak of such a save over what was there before.
+The state of a real trainer. What stands for a step is 0.1 s of matrix products, which take the same processor as the
+writing thread (*here*), or a wait of 0.1 s, as for an accelerator (*elsewhere*). Each round has the same steps three
+times, in turns that each begin with another: without a save, after one that is waited for, after one that is written
+beside them. *Blocked* is how long the call that saves keeps the steps waiting, by the wall's clock and in processor
+time of the training thread; *share* is that of the wall's time until steps and write have ended; *slower* is that
+time over the steps alone. *In all* is the processor time of the process over that of the steps alone. Memory is the
+peak of a save over what was there before.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from ssl_hub.train.step import Trainer
 from ssl_hub.train.writing import writing
 
 RECIPES = ("directpred-r18-cifar10-100ep", "byol-r50-300ep")
-SIZE, BATCH, MEGABYTE = 32, 16, 2**20
-WAITED, BESIDE = "waited for", "beside"
+SIZE, MEGABYTE, STEP = 32, 2**20, 0.1
+NONE, WAITED, BESIDE = "none", "waited for", "beside"
+HERE, ELSEWHERE = "here", "elsewhere"
 
 
 class Run:
@@ -44,33 +47,39 @@ class Run:
         recipe = ssl_hub.get_recipe(name)
         self.folder, self.accelerator = folder, Accelerator(cpu=True)
         self.trainer = Trainer(build(recipe), recipe.optim, self.accelerator, lr=1e-3, total_steps=10**6)
-        self.views = torch.randn(2, BATCH, 3, SIZE, SIZE)
-        self.steps(2)
+        self.trainer.advance([tuple(torch.randn(2, 2, 3, SIZE, SIZE))])
+        self.save(WAITED)
 
-    def steps(self, count: int) -> None:
-        for _ in range(count):
-            self.trainer.advance([tuple(self.views)])
+    def save(self, way: str) -> None:
+        if way != NONE:
+            checkpoint.save(self.folder, self.trainer.state_dict(), self.accelerator, keep=1, last=way == WAITED)
 
-    def save(self, *, last: bool) -> None:
-        checkpoint.save(self.folder, self.trainer.state_dict(), self.accelerator, keep=1, last=last)
-
-    def round(self, way: str, steps: int) -> dict[str, float]:
-        began, busy = time.perf_counter(), time.thread_time()
-        self.save(last=way == WAITED)
-        blocked = {"wall": time.perf_counter() - began, "cpu": time.thread_time() - busy}
-        self.steps(steps)
-        writing.wait()  # for what the steps did not cover
-        whole, all_threads = time.perf_counter() - began, time.process_time()
-        self.alone(way)
-        return {**blocked, "whole": whole, "in_all": time.process_time() - all_threads}
-
-    def alone(self, way: str) -> None:
-        self.save(last=way == WAITED)
+    def whole_save(self, way: str) -> None:
+        self.save(way)
         writing.wait()
 
-    def megabytes(self) -> float:
-        (newest,) = checkpoint.existing(self.folder)
-        return newest.stat().st_size / MEGABYTE
+    def round(self, way: str, where: str, steps: int) -> dict[str, float]:
+        began, busy, all_threads = time.perf_counter(), time.thread_time(), time.process_time()
+        self.save(way)
+        blocked, cpu = time.perf_counter() - began, time.thread_time() - busy
+        for _ in range(steps):
+            step(where)
+        writing.wait()  # for what the steps did not cover
+        return {
+            "blocked": blocked,
+            "cpu": cpu,
+            "whole": time.perf_counter() - began,
+            "in_all": time.process_time() - all_threads,
+        }
+
+
+def step(where: str) -> None:
+    if where == ELSEWHERE:
+        time.sleep(STEP)
+        return
+    until, matrix = time.thread_time() + STEP, torch.ones(256, 256)
+    while time.thread_time() < until:
+        matrix @ matrix
 
 
 def peak_over(act: Callable[[], Any]) -> float | None:
@@ -92,50 +101,61 @@ def _held(what: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure(name: str, folder: Path, rounds: int) -> dict[str, Any]:
+def seconds(act: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def measure(name: str, folder: Path, where: str, rounds: int) -> dict[str, Any]:
     run = Run(name, folder)
-    began = time.perf_counter()
-    run.steps(2)
-    step = (time.perf_counter() - began) / 2
-    began = time.perf_counter()
-    run.save(last=True)
-    steps = 1 + int(1.5 * (time.perf_counter() - began) / step)  # enough to cover the write
-    order = [WAITED, BESIDE]
-    memory = {way: peak_over(lambda way=way: run.alone(way)) for way in order}
+    # More than cover a write, as far as the two can be told beforehand.
+    steps = 1 + int(1.5 * seconds(lambda: run.save(WAITED)) / seconds(lambda: step(where)))
+    memory = {way: peak_over(lambda way=way: run.whole_save(way)) for way in (WAITED, BESIDE)}
+    order = [NONE, WAITED, BESIDE]
     found: dict[str, list[dict[str, float]]] = {way: [] for way in order}
     for _ in range(rounds):
-        order.reverse()
+        order.append(order.pop(0))
         for way in order:
-            found[way].append(run.round(way, steps))
-    return {"recipe": name, "megabytes": run.megabytes(), "steps": steps, "memory": memory, "rounds": found}
+            found[way].append(run.round(way, where, steps))
+    (newest,) = checkpoint.existing(folder)
+    megabytes = newest.stat().st_size / MEGABYTE
+    return {"recipe": name, "megabytes": megabytes, "where": where, "steps": steps, "memory": memory, "rounds": found}
 
 
 def shown(row: dict[str, Any], way: str) -> list[Any]:
-    rounds = row["rounds"][way]
-    blocked, cpu, in_all = (1e3 * statistics.median(one[what] for one in rounds) for what in ("wall", "cpu", "in_all"))
-    share = 100 * statistics.median(one["wall"] / one["whole"] for one in rounds)
-    return [row["recipe"], row["megabytes"], way, row["steps"], blocked, cpu, share, in_all, row["memory"][way]]
+    pairs = list(zip(row["rounds"][way], row["rounds"][NONE], strict=True))
+    numbers = [
+        1e3 * statistics.median(one["blocked"] for one, _ in pairs),
+        1e3 * statistics.median(one["cpu"] for one, _ in pairs),
+        100 * statistics.median(one["blocked"] / one["whole"] for one, _ in pairs),
+        100 * statistics.median(one["whole"] / alone["whole"] - 1 for one, alone in pairs),
+        1e3 * statistics.median(one["in_all"] - alone["in_all"] for one, alone in pairs),
+    ]
+    return [row["recipe"], row["megabytes"], row["where"], row["steps"], way, *numbers, row["memory"][way]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--recipe", nargs="+", default=list(RECIPES))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", nargs="+", choices=[HERE, ELSEWHERE], default=[HERE, ELSEWHERE])
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write on this disk (default: that of temporary files)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    with tempfile.TemporaryDirectory(dir=arguments.output) as folder:
-        for name in arguments.recipe:
-            rows.append(measure(name, Path(folder) / name, arguments.rounds))
     print(f"\nA save and the steps after it, medians of {arguments.rounds} rounds; {machine()}\n")
-    print_table(
-        [
-            "recipe", "MB", "save", "steps", "blocked, wall (ms)", "blocked, processor (ms)", "share (%)",
-            "in all, processor (ms)", "memory (MB)",
-        ],
-        [shown(row, way) for row in rows for way in (WAITED, BESIDE)],
-    )  # fmt: skip
+    rows = []
+    for name in arguments.recipe:
+        for where in arguments.steps:
+            with tempfile.TemporaryDirectory(dir=arguments.output) as folder:
+                rows.append(measure(name, Path(folder), where, arguments.rounds))
+            print_table(
+                [
+                    "recipe", "MB", "steps", "number", "save", "blocked (ms)", "blocked, processor (ms)", "share (%)",
+                    "slower (%)", "in all, processor (ms)", "memory (MB)",
+                ],
+                [shown(rows[-1], way) for way in (WAITED, BESIDE)],
+            )  # fmt: skip
     print(json.dumps(rows))
 
 

@@ -33,17 +33,17 @@ from ssl_hub.zoo import get_recipe
 WIDTHS = (16, 32, 64, 128)
 default_cfgs = generate_default_cfgs(
     {
-        **{name: {"first_conv": "conv1", "classifier": "fc"} for name in ("resnet10_narrow", "resnet10_small")},
+        **{name: {"first_conv": "conv1", "classifier": "fc"} for name in ("resnet10_thin", "resnet10_small")},
         "vit_tiny_narrow": {"first_conv": "patch_embed.proj", "classifier": "head", "input_size": (3, 32, 32)},
     }
 )
 
 
 @register_model
-def resnet10_narrow(pretrained=False, **kwargs):
+def resnet10_thin(pretrained=False, **kwargs):
     """timm's ResNet of these widths with the large stem; ssl_hub's resnet10_tiny has the small one."""
     shape = {"block": timm_resnet.BasicBlock, "layers": (1, 1, 1, 1), "channels": WIDTHS}
-    return build_model_with_cfg(timm_resnet.ResNet, "resnet10_narrow", pretrained, **{**shape, **kwargs})
+    return build_model_with_cfg(timm_resnet.ResNet, "resnet10_thin", pretrained, **{**shape, **kwargs})
 
 
 @register_model
@@ -150,7 +150,7 @@ def byol(registered: str, backbone: str, *, affine: bool) -> Recipe:
     )
 
 
-STL10 = byol("byol-r18-stl10-100ep", "resnet10_narrow", affine=True)
+STL10 = byol("byol-r18-stl10-100ep", "resnet10_thin", affine=True)
 CIFAR10 = byol("byol-r18-cifar10-100ep", "resnet10_tiny", affine=True)
 CIFAR10_WIDE = byol("byol-r18-cifar10-100ep", "resnet10_small", affine=True)
 DIRECTPRED = replace(
@@ -160,8 +160,8 @@ DIRECTPRED = replace(
 )
 SIMSIAM = replace(
     get_recipe("simsiam-r50-100ep"),
-    name="simsiam-resnet10_narrow",
-    backbone=Backbone(name="resnet10_narrow"),
+    name="simsiam-resnet10_thin",
+    backbone=Backbone(name="resnet10_thin"),
     projector=Projector(layers=3, hidden_width=128, output_width=32, output_norm="bn_no_affine"),
     predictor=Part("mlp", hidden_width=64),
 )

@@ -107,8 +107,8 @@ def test_padding_is_what_the_user_states_or_refused(take, refused):
     stated = take(others.headless(1), others.CIFAR10, name="two", padding=2)
     config = json.loads((stated.folder / "config.json").read_text())
     assert config["model_args"] == {"stem_padding": 2} and stated.stem.padding == 2
-    refused(r"has a 7x7 stem .*padding 2, .*resnet10_narrow a 7x7 .*padding 3", others.headless(), padding=2)
-    same = r"pads as TensorFlow does \(SAME\), and resnet10_narrow does not: .*timm has none"
+    refused(r"has a 7x7 stem .*padding 2, .*resnet10_thin a 7x7 .*padding 3", others.headless(), padding=2)
+    same = r"pads as TensorFlow does \(SAME\), and resnet10_thin does not: .*timm has none"
     refused(same, others.headless(), padding="same")
     refused("padding is 1, and vit_tiny_narrow has no stem of a ResNet", others.torchvision_vit(), padding=1)
 
@@ -331,7 +331,7 @@ def test_release_that_is_there_is_kept_and_a_failed_write_leaves_nothing(take, r
 
 
 def test_heads_of_other_widths_are_left_out_with_both(take):
-    recipe = others.byol(RESNET18, "resnet10_narrow", affine=False)
+    recipe = others.byol(RESNET18, "resnet10_thin", affine=False)
     imported = take(others.byol_pytorch(), recipe)
     assert imported.left_out["projector"] == "its 1.bias is (96,), the recipe's none"
     assert imported.left_out["target"].startswith("its projector does not fit: its 1.bias")

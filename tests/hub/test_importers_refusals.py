@@ -25,9 +25,9 @@ RESNET18 = "byol-r18-stl10-100ep"
 def test_nothing_that_fits_is_an_error_with_counts_and_names(refused):
     names = r"names like 'blocks.0.attn.weight', 'head.weight', .* end in 'conv1.weight'"
     other = {"state_dict": {"blocks.0.attn.weight": torch.zeros(2), "head.weight": torch.zeros(2)}}
-    refused(f"0 of 78 tensors match resnet10_narrow; .*{names}", other)
+    refused(f"0 of 78 tensors match resnet10_thin; .*{names}", other)
     alike = backbones.create("test_efficientnet")  # in the names of a few layers
-    refused("of 78 tensors match resnet10_narrow; .* is it another architecture", alike)
+    refused("of 78 tensors match resnet10_thin; .* is it another architecture", alike)
     assert not store.home().exists()
 
 
@@ -82,8 +82,8 @@ def test_not_a_number_is_refused_by_name(refused):
 
 
 def test_another_stem_is_refused_with_both(refused):
-    refused(r"has a 3x3 stem, the recipe's resnet10_narrow a 7x7 stem \(stride 2, padding 3, then", others.headless(1))
-    theirs = r"has a 3x3 stem \(stride 1, padding 2, no max-pool\), the recipe's resnet10_narrow a 7x7"
+    refused(r"has a 3x3 stem, the recipe's resnet10_thin a 7x7 stem \(stride 2, padding 3, then", others.headless(1))
+    theirs = r"has a 3x3 stem \(stride 1, padding 2, no max-pool\), the recipe's resnet10_thin a 7x7"
     refused(theirs, others.solo_learn().content)
     ours = r"a 7x7 stem, the recipe's resnet10_tiny a 3x3 stem \(stride 1, padding 1"
     refused(ours, others.headless(), others.CIFAR10)

@@ -85,7 +85,7 @@ def test_the_same_weights_have_one_hash_however_they_are_kept(saved, tmp_path):
 def test_the_branch_and_source_of_a_checkpoint_are_chosen_as_on_import(tmp_path):
     written, file = others.mmpretrain(), tmp_path / "checkpoint.pt"
     torch.save(written.content, file)
-    images, name = written.images, "resnet10_narrow"
+    images, name = written.images, "resnet10_thin"
     for spelt, wanted in ((f"{file}", written.features), (f"{file}::mmpretrain::target", written.target_features)):
         siamese = started(recipe(name, init=spelt, size=64))
         torch.testing.assert_close(siamese.encoder.backbone.eval()(images), wanted(images), atol=1e-5, rtol=1e-5)

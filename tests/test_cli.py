@@ -44,7 +44,7 @@ def test_show_prints_a_recipe_that_reads_back(capsys):
     ("arguments", "message"),
     [
         (["recipes", "nothing-*"], "no recipe matches 'nothing-*'"),
-        (["show", "nope"], "unknown recipe 'nope'; `ssl-hub recipes` lists all, such as: byol-digits, "),
+        (["show", "nope"], "unknown recipe 'nope'; `ssl-hub recipes` lists all, such as: byol-cifar10, "),
         (["show", "byol-digit"], "unknown recipe 'byol-digit'; did you mean 'byol-digits'?"),
         (["knn", "nowhere-at-all"], "no release 'nowhere-at-all'"),
         (["probe", "timm:resnet18_cifr", "--data", "digits"], "unknown backbone 'resnet18_cifr'"),

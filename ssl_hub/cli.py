@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from ssl_hub import __version__, plugins
+from ssl_hub import __version__, completion, plugins
 from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
 from ssl_hub.processes import speaks
@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     register_all(commands)
     parser.add_argument("--import", metavar="MODULE", help="of yours, that registers something; wherever it stands")
+    completion.answer(parser, commands)
     words, modules = _without_imports(sys.argv[1:] if argv is None else argv)
     if not all(modules):
         parser.error("--import takes the name of a module, such as my_package.methods")

@@ -38,7 +38,8 @@ ALLOWED = {
     "report": ZOO | {"evaluate", "hub", "tables", "theory", "train"},
     "commands": TOP,
     "theory": {"errors", "atomic", "model"},
-    "cli": {"errors", "plugins", "processes", "stopping", "commands", "__version__"},
+    "completion": {"codec", "tables", "zoo"},
+    "cli": {"completion", "errors", "plugins", "processes", "stopping", "commands", "__version__"},
     "__init__": TOP | {"cli"},
     "__main__": {"cli"},
 }

@@ -31,7 +31,7 @@ def test_every_example_is_on_a_page():
 
 
 def test_the_readme_counts_the_recipes():
-    (count,) = re.findall(r"^\| (\d+) recipes \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    (count,) = re.findall(r"^\| \[(\d+) recipes\]", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert int(count) == len(list_recipes())
 
 

@@ -23,7 +23,8 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """One place of a table: a recipe with overrides, and the published number of each metric.
+    """One place of a table: a recipe with overrides, and the published number of each metric, None for one of which a
+    figure is all there is.
 
     ``protocol`` is the evaluation that gave it, under the name that results carry.
     """
@@ -33,7 +34,7 @@ class Cell:
     recipe: str
     protocol: str
     overrides: Mapping[str, Scalar] = field(default_factory=dict)
-    printed: Mapping[str, Printed] = field(default_factory=dict)  # by metric: "top1", "top5"
+    printed: Mapping[str, Printed | None] = field(default_factory=dict)  # by metric: "top1", "top5"
 
     @property
     def name(self) -> str:
@@ -49,6 +50,9 @@ class Cell:
         return get_recipe(self.recipe, **self.overrides)
 
 
+Kind = Literal["above", "matches", "collapses"]
+
+
 @dataclass(frozen=True)
 class Claim:
     """What a table is printed to show, as a statement about the top-1 accuracy of two of its cells.
@@ -58,7 +62,7 @@ class Claim:
     """
 
     text: str
-    kind: Literal["above", "matches", "collapses"]
+    kind: Kind
     cell: str  # names of cells
     than: str
 

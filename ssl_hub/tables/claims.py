@@ -58,8 +58,8 @@ class Sample(NamedTuple):
         return f"{self} ({self.interval_text})" if self.interval else str(self)
 
     @classmethod
-    def printed(cls, number: Printed) -> Self:
-        return cls(number.mean, number.std)
+    def printed(cls, number: Printed | None) -> Self | None:
+        return None if number is None else cls(number.mean, number.std)
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.std is None else f"{self.mean:.2f} ± {self.std:.2f}"

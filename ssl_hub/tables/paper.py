@@ -16,6 +16,7 @@ from ssl_hub.registry import Registry
 from ssl_hub.tables import ablations, relatives
 from ssl_hub.tables.ablations import AUTHORS, DIRECT, LINEAR, TWO_LAYER, Number, Overrides
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table, top1
+from ssl_hub.tables.digest import digest
 from ssl_hub.zoo import RECIPES
 
 BYOL, SIMSIAM = "linear-byol", "linear-simsiam"
@@ -172,12 +173,13 @@ LONG_CIFAR10 = {
     TRAINED: ((84.49, 0.20), (88.57, 0.15), (89.33, 0.27)),
 }
 
-for _table in (
+_PRINTED = (
     imagenet(),
     *ablations.tables(),
     long_training("stl10", "STL-10", LONG_STL10),
     long_training("cifar10", "CIFAR-10", LONG_CIFAR10),
     in_text(),
     relatives.closed_form(),
-):
+)
+for _table in (*_PRINTED, digest({table.name: table for table in _PRINTED})):
     TABLES.add(_table.name, _table)

@@ -79,7 +79,7 @@ def as_json(report: Report) -> str:
                 "row": entry.cell.row,
                 "column": entry.cell.column,
                 "metric": entry.metric,
-                "paper": entry.printed._asdict(),
+                "paper": entry.printed and {"mean": entry.printed.mean, "std": entry.printed.std},
                 "measured": entry.measured and entry.measured.plain(),
                 "protocol": entry.protocol,
                 "runs": list(entry.runs),
@@ -110,11 +110,12 @@ def png(report: Report) -> bytes:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for place, entry in enumerate(entries):
-        _dot(axes, place + 0.12, Sample.printed(entry.printed), "#0072b2", hollow=True)
-        if entry.measured is None:
-            axes.annotate(_missing(entry), (entry.printed.mean, place - 0.3), color="grey", fontsize=7, ha="center")
-        else:
+        if entry.printed is not None:
+            _dot(axes, place + 0.12, entry.printed, "#0072b2", hollow=True)
+        if entry.measured is not None:
             _dot(axes, place - 0.12, entry.measured, "#d55e00", hollow=False)
+        elif entry.printed is not None:
+            axes.annotate(_missing(entry), (entry.printed.mean, place - 0.3), color="grey", fontsize=7, ha="center")
     axes.set_yticks(range(len(entries)), [f"{entry.cell.name}, {entry.metric}" for entry in entries], fontsize=8)
     axes.set(xlabel="accuracy (%); hollow: the paper, filled: measured", ylim=(-0.7, len(entries) - 0.3))
     axes.margins(x=0.1)
@@ -149,7 +150,7 @@ def _rows(report: Report) -> list[list[str]]:
             entry.cell.row,
             entry.cell.column,
             entry.metric,
-            str(Sample.printed(entry.printed)),
+            str(entry.printed or ""),
             _measured(entry),
             "" if entry.measured is None else entry.measured.interval_text,
             f"{entry.difference:+.2f}" if report.comparable and entry.difference is not None else "",
@@ -168,7 +169,7 @@ def _grid(report: Report) -> tuple[list[str], list[list[str]]]:
     lines = []
     for row in dict.fromkeys(entry.cell.row for entry in report.entries):
         found = [placed.get((row, *column)) for column in columns]
-        lines.append([row, "paper", *("" if e is None else str(Sample.printed(e.printed)) for e in found)])
+        lines.append([row, "paper", *("" if e is None else str(e.printed or "") for e in found)])
         lines.append(["", "here", *("" if e is None else _measured(e) for e in found)])
     return ["", "", *(f"{column}, {metric}" if several else column for column, metric in columns)], lines
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ssl_hub.evaluate.measurement import LINEAR, Measurement, differences, protocol_of
 from ssl_hub.model.results import Result
-from ssl_hub.tables.cells import Cell, Claim, Printed, Table
+from ssl_hub.tables.cells import Cell, Claim, Table
 from ssl_hub.tables.claims import Judgement, Sample, judge
 from ssl_hub.tables.paper import TABLES, chance_of, size_of
 from ssl_hub.tables.pooling import Pool, Terms, pooled, why_not
@@ -28,8 +28,8 @@ class Entry:
     runs: tuple[str, ...] = ()
 
     @property
-    def printed(self) -> Printed:
-        return self.cell.printed[self.metric]
+    def printed(self) -> Sample | None:
+        return Sample.printed(self.cell.printed[self.metric])
 
     @property
     def protocol(self) -> str | None:
@@ -38,7 +38,7 @@ class Entry:
     @property
     def difference(self) -> float | None:
         """From the printed number, where it was measured by the protocol of that."""
-        if self.measured is None or self.protocol != self.cell.protocol:
+        if self.measured is None or self.printed is None or self.protocol != self.cell.protocol:
             return None
         return self.measured.mean - self.printed.mean
 

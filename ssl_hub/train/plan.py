@@ -22,8 +22,8 @@ PLAN = "plan.json"
 Scale = Literal["paper", "mini"]
 
 # The mini scale, beside a part of the images and of the epochs. What is not named here is as in the paper.
-MINI_BACKBONE = "resnet10_tiny"
-MINI_PIXELS = 16
+MINI_BACKBONE = "resnet10_narrow"
+MINI_PIXELS = 32
 MINI_WIDEST = 512  # hidden layers of projector and predictor
 MINI_PROJECTION = 128
 MINI_BATCH = 128

@@ -67,10 +67,27 @@ def test_numbers_that_recipes_expect_are_printed_in_a_table():
     for name in RECIPES.names():
         expected = {(e.value, e.std) for e in RECIPES[name].expected if e.source.startswith("Tian et al.")}
         recipe = with_defaults(RECIPES[name])
-        printed = {tuple(number) for settings, numbers in cells if not changes(settings, recipe) for number in numbers}
+        printed = {
+            tuple(number)
+            for settings, numbers in cells
+            if not changes(settings, recipe)
+            for number in numbers
+            if number
+        }
         assert expected <= printed, name
         checked += len(expected)
     assert checked >= 30
+
+
+def test_the_digest_has_the_cells_of_the_other_tables_and_their_numbers():
+    cells = TABLES["claims"].cells
+    printed = {cell.name: cell.printed["top1"] for cell in cells}
+    assert printed["DirectPred, 100 epochs"] == TABLES["rho-eps"]["rho=0.3, eps=0.1"].printed["top1"]
+    assert [name for name, number in printed.items() if number is None] == [
+        "symmetric, no EMA, fast predictor, 100 epochs"
+    ]
+    fast = cells[-1].settings()
+    assert (fast.predictor.kind, fast.target.kind, fast.optim.predictor_lr_ratio) == ("symmetric", "stopgrad", 10.0)
 
 
 def numbers_in(node: Any) -> Iterator[tuple[float, float | None]]:

@@ -76,7 +76,7 @@ def test_every_cell_has_a_mini_run_that_changes_only_what_the_plan_says(name):
         assert reduced.protocol(cell) in ("linear-authors-small", "linear-cached")
         build(recipe)
     words = reduced.words()
-    for said in ("resnet10_tiny at 16 px", "5,000 training images (one of 10)", "10 % of each cell's epochs"):
+    for said in ("resnet10_narrow at 32 px", "5,000 training images (one of 10)", "10 % of each cell's epochs"):
         assert said in words
 
 

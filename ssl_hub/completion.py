@@ -1,7 +1,7 @@
 """What a shell may complete, where argcomplete is installed: commands and options, recipes, tables, settings.
 
-    pip install argcomplete
-    eval "$(register-python-argcomplete ssl-hub)"    # in ~/.bashrc or ~/.zshrc
+pip install argcomplete
+eval "$(register-python-argcomplete ssl-hub)"    # in ~/.bashrc or ~/.zshrc
 """
 
 from __future__ import annotations

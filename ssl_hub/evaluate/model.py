@@ -279,10 +279,10 @@ def by_features(
     if fold_of is None:
         return measure(train, take(sources[1]))
 
-    def judged(*rows: Rows) -> list[Result]:
+    def of_rows(*rows: Rows) -> list[Result]:
         return measure(*(train.rows(r) if isinstance(train, Features) else train.subset(r) for r in rows))
 
-    return cross_validated(fold_of, judged, split=sources[0].split)
+    return cross_validated(fold_of, of_rows, split=sources[0].split)
 
 
 def marked(results: list[Result], subject: Subject) -> list[Result]:

@@ -40,7 +40,9 @@ def run_folder(name: str | Path) -> Path:
     for candidate in (folder, home() / str(name)):
         if has_file(candidate, RECIPE):
             return candidate
-    beside = (folder.with_name(folder.name.partition("@")[0]), *folder.parents)
+    run = folder.name.partition("@")[0]
+    beside = [folder.with_name(run), home() / str(name).partition("@")[0]] if run else []  # of RUN@STEP
+    beside += folder.parents if os.path.lexists(folder) else []  # of what lies in a run
     near = [place for place in beside if has_file(place, RECIPE)]
     meant = f"; give the run itself: {near[0]}" if near else ""
     raise UsageError(f"no run at {str(name)!r}, and none of that name in the store {home()}{meant}")

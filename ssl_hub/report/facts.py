@@ -34,8 +34,8 @@ def results(story: Story) -> Markup:
 
 def recipe(story: Story) -> Markup:
     """The exact recipe, the command and what it ran on; for several runs, the settings that differ."""
-    differing = _differing_settings(story) if story.several else None
-    return together(differing, story.each(_recipe_of, kind="recipe"))
+    settings = _differing_settings(story) if story.several else None
+    return together(settings, story.each(_recipe_of, kind="recipe"))
 
 
 def published(record: Record) -> list[tuple[Expected, Result | None]]:

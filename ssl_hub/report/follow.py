@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -66,7 +66,8 @@ class Sight:
     @property
     def patience(self) -> float:
         """How long the run may be silent: a minute, or ten times what lay between its readings lately."""
-        return max(QUIET, 10 * max(self.record.logged("seconds")[-20:], default=0.0))
+        lately = replace(self.record, readings=self.record.readings[-20:])
+        return max(QUIET, 10 * max(lately.logged("seconds"), default=0.0))
 
     @property
     def seconds_left(self) -> float | None:

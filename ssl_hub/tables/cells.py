@@ -76,7 +76,7 @@ def top1(
     overrides: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> Cell:
     """A cell of one published top-1 accuracy: its mean, and its std where there is one."""
-    return Cell(row, column, recipe, protocol, overrides, {"top1": Printed(*number)})
+    return Cell(row, column, recipe, protocol, dict(overrides), {"top1": Printed(*number)})
 
 
 @dataclass(frozen=True, kw_only=True)

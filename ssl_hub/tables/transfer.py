@@ -24,7 +24,6 @@ from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate.extraction import Extraction, sources_of
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.keeping import keep_results
-from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import accuracy
 from ssl_hub.evaluate.model import PIXELS, TIMM, Subject, by_features, checked, marked, open_model, work_on
@@ -168,10 +167,8 @@ class _Job:
     def judge(self, data: str) -> list[Result]:
         """The results on a data set: those in the folder where they are of these images, weights and settings."""
         work = work_on(self.subject, self.extraction, None, self.show_progress)
-        sources = train, test = sources_of(None, data, self.extraction)
-        check_labels(labels_of(train), labels_of(test))
-        check_trainable(labels_of(train))
-        fold_of, recorder = checked(self.subject, sources, self.extraction, work)
+        sources = sources_of(None, data, self.extraction)
+        fold_of, recorder = checked(self.subject, sources, self.extraction, work, trained=True)
         folder = self.folder / _slug(data)
         known = [result for result in read_results(folder) if self._is_asked_for(result, recorder)]
         if {result.protocol for result in known} == set(KINDS.values()):
@@ -182,7 +179,7 @@ class _Job:
             self.folder.mkdir(parents=True, exist_ok=True)
             return kept(self.folder / FEATURES, self.subject, source, make)[0]
 
-        features = {id(source): take(source) for source in ([train] if fold_of is not None else sources)}
+        features = {id(source): take(source) for source in (sources[:1] if fold_of is not None else sources)}
         seed = self.extraction.seed
         measures: list[Callable[[Features, Features], list[Result]]] = [
             partial(nearest.knn, k=self.k, temperature=self.temperature, device=work.device),

@@ -8,6 +8,7 @@
 | `theorems`, `observations`, `checks` | each statement of the paper with its measured defect |
 | `modes`, `prediction` | the flow of the training itself, mode by mode, and what it says of a run |
 | `figure_data`, `painting`, `figures` | the figures: numbers, drawing, and the entry point |
+| `run_spectrum` | the alignment figure of a run, from what it logged |
 
 Source: Tian, Chen, Ganguli, "Understanding Self-Supervised Learning Dynamics without Contrastive Pairs" (ICML 2021).
 "Erratum" marks where the code has a corrected form of one of its statements. Importing this package is cheap: the

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ssl_hub.errors import UsageError
 from ssl_hub.theory.dynamics import Decay, positive
 from ssl_hub.theory.flow import Array
 
@@ -42,7 +43,7 @@ class _Mode(Decay):
 class LowDimFixedTargetFlow(_Mode):
     """(wp, w) at a fixed target `wa`: the left panel.
 
-    For alpha_p = 1 it descends E = (lambda_s / 2)(wa lambda_d / lambda_s - wp w)^2.
+    For alpha_p = 1 and without decay it descends E = (lambda_s / 2)(wa lambda_d / lambda_s - wp w)^2.
     """
 
     wa: float = 1.0
@@ -82,10 +83,20 @@ class LowDimFlow(_Mode):
 class LowDimTiedFlow(LowDimFlow):
     """(w, wa) on the invariant submanifold wp = sqrt(alpha_p) w: the middle panel (alpha_p = 1 in the paper).
 
-    Erratum: w = wp is invariant only for alpha_p = 1; in general w^2 = wp^2 / alpha_p is.
+    Erratum: w = wp is invariant only for alpha_p = 1; in general w^2 = wp^2 / alpha_p is, under one weight decay.
+
+    Raises UsageError for two.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ("w", "wa")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.predictor_decay != self.online_decay:
+            raise UsageError(
+                f"eta_p is {self.predictor_decay} and eta_s is {self.online_decay}, expected one decay for both, eta:"
+                " else wp = sqrt(alpha_p) w does not stay so"
+            )
 
     def velocity(self, *state: Array) -> tuple[Array, ...]:
         w, wa = state
@@ -94,7 +105,10 @@ class LowDimTiedFlow(LowDimFlow):
 
 @dataclass(frozen=True, kw_only=True)
 class LowDimNoPredictorFlow(LowDimFlow):
-    """(w, wa) with the predictor removed, wp = 1: the right panel; w' = wa lambda_d - w lambda_s."""
+    """(w, wa) with the predictor removed, wp = 1: the right panel; w' = wa lambda_d - w lambda_s - eta_s w.
+
+    What is said of the predictor (alpha_p, eta_p) has no effect.
+    """
 
     state_names: ClassVar[tuple[str, ...]] = ("w", "wa")
 

@@ -61,6 +61,19 @@ def test_names_that_no_disk_takes_are_one_line(run, name):
         store.run_folder(name)
 
 
+@pytest.mark.parametrize("name", [".", "/", "@latest", "nowhere@2"])
+def test_a_name_that_is_no_run_is_said_whatever_its_letters(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no run at"):
+        store.run_folder(name)
+
+
+def test_a_mistyped_name_inside_a_run_is_not_taken_for_the_run(run, monkeypatch):
+    monkeypatch.chdir(run)
+    with pytest.raises(UsageError, match=r"no run at 'typo', and none of that name in the store [^;]*$"):
+        store.run_folder("typo")
+
+
 def test_a_folder_that_may_not_be_looked_at_is_said(monkeypatch):
     def refused(self):
         raise PermissionError(13, "Permission denied")

@@ -184,3 +184,9 @@ def test_additive_scrambling_has_all_features_below_one():
 def test_wrong_parameters_are_named(make, message):
     with pytest.raises(UsageError, match=message):
         make()
+
+
+def test_the_tied_manifold_asks_for_one_decay():
+    with pytest.raises(UsageError, match=r"eta_p is 0.1 and eta_s is 0.0, expected one decay for both, eta"):
+        LowDimTiedFlow(eta_p=0.1)
+    assert LowDimTiedFlow(eta=0.1).velocity(np.ones(1), np.ones(1))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict, Unpack
 
 from ssl_hub.config import Data
 from ssl_hub.errors import UsageError
@@ -62,7 +62,21 @@ class Source:
 SOURCES: Registry[Source] = Registry("source")
 
 
-def source(name: str, *marks: str, **facts: Any) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
+class Facts(TypedDict, total=False):
+    """What :func:`source` takes: the fields of :class:`Source`."""
+
+    licence: str
+    code: str | None
+    stems: tuple[Stem, ...]
+    pads_same: bool
+    normalisation: Mapping[str, Normalisation]
+    method: str | None
+    labels: str | None
+
+
+def source(
+    name: str, *marks: str, **facts: Unpack[Facts]
+) -> Callable[[Callable[[Tensors], Parts]], Callable[[Tensors], Parts]]:
     """Register the function that follows, which splits tensors by role; ``facts`` are fields of :class:`Source`."""
 
     def add(split: Callable[[Tensors], Parts]) -> Callable[[Tensors], Parts]:

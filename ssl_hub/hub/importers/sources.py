@@ -7,6 +7,7 @@ docstring tells of. Which of two names has a role is a rule of the project's, or
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from ssl_hub.hub.importers import renaming
 from ssl_hub.hub.importers.checkpoint import Tensors, one_of, under
@@ -133,7 +134,7 @@ def mmpretrain(tensors: Tensors) -> Parts:
 )
 def luckmatters(tensors: Tensors) -> Parts:
     """The DirectPred authors' code (facebookresearch/luckmatters), whose projector is spelt ``projetion``."""
-    return _of_authors(tensors, "projetion.layers.")
+    return _by_network(tensors, "projetion.layers.")
 
 
 @source(
@@ -146,10 +147,10 @@ def luckmatters(tensors: Tensors) -> Parts:
 )
 def pytorch_byol(tensors: Tensors) -> Parts:
     """sthalles/PyTorch-BYOL, which luckmatters grew from: a numbered encoder, and no predictor in the file."""
-    return _of_authors(tensors, "projetion.net.")
+    return replace(_by_network(tensors, "projetion.net."), predictor={})
 
 
-def _of_authors(tensors: Tensors, projector: str) -> Parts:
+def _by_network(tensors: Tensors, projector: str) -> Parts:
     online, target = (under(tensors, f"{role}_network_state_dict.") for role in ("online", "target"))
     return Parts(
         backbone=under(online, "encoder."),

@@ -12,7 +12,7 @@ from ssl_hub.data.views import EvalTransform
 from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import eval_mode
-from ssl_hub.evaluate.model import PIXELS, TIMM, Subject, open_model
+from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model
 from ssl_hub.limits import SIDE, or_none
 from ssl_hub.model import backbones
 

@@ -29,10 +29,10 @@ from ssl_hub.evaluate.agreement import same_data
 from ssl_hub.evaluate.extraction import Extraction, absences, fraction_of, held_out, sources_of
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
-from ssl_hub.evaluate.model import INIT, TIMM, Subject, open_model
 from ssl_hub.evaluate.overlap import refuse_overlap
 from ssl_hub.evaluate.per_class import PerClass
 from ssl_hub.evaluate.record import Recorder
+from ssl_hub.evaluate.subject import INIT, TIMM, Subject, open_model
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
 from ssl_hub.model.backbones import freeze_idle

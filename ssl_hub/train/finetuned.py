@@ -12,7 +12,7 @@ from torch import nn
 from ssl_hub.config import Views
 from ssl_hub.data.sources import Source
 from ssl_hub.evaluate.extraction import Extraction
-from ssl_hub.evaluate.model import Subject
+from ssl_hub.evaluate.subject import Subject
 from ssl_hub.hub.weights import sha256_of
 from ssl_hub.model import backbones, files, lineage
 from ssl_hub.model.parts import PLUGINS

@@ -19,9 +19,9 @@ from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.model.spectrum import effective_rank, healthy_std, symmetrise
 from ssl_hub.theory.modes import Loss
 from ssl_hub.theory.prediction import Prediction, PredictorRule, Setting, Start, flow_units, predict
+from ssl_hub.train.feeding import open_loader
 from ssl_hub.train.launch import open_accelerator
 from ssl_hub.train.optim import schedule_factor
-from ssl_hub.train.prepare import open_loader
 from ssl_hub.train.starting import weights_of
 
 IMAGES = 1024  # from which the start is measured, at most, rounded up to a batch

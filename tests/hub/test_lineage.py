@@ -109,7 +109,7 @@ def test_every_origin_has_its_steps_in_both_files(origins, origin):
 
 
 def test_timms_weights_keep_their_licence_through_fine_tuning(tmp_path, monkeypatch):
-    named = ssl_hub.evaluate.model.open_model("timm:resnet10_tiny", image_size=16)
+    named = ssl_hub.evaluate.subject.open_model("timm:resnet10_tiny", image_size=16)
     origin = {"kind": "timm", "name": "resnet10_tiny.theirs", "licence": "cc-by-nc-4.0"}
     monkeypatch.setattr(finetuning, "open_model", lambda *_, **__: named._replace(origin=origin))
     folder, _ = finetuning.finetune(

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from ssl_hub.config import Recipe
 from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.inventory import for_the_record, inventory
-from ssl_hub.data.loaders import TrainLoader
+from ssl_hub.data.loaders import Loader, TrainLoader
 from ssl_hub.data.shards import open_shards
 from ssl_hub.data.sources import open_part
 from ssl_hub.data.streams import StreamLoader, left_over, steps_per_epoch
@@ -59,7 +59,7 @@ def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[TrainLoader |
     return everywhere(accelerator, lambda: TrainLoader(source, views, **settings)), len(source), fingerprint
 
 
-def inventory_of(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str, Any] | None:
+def inventory_of(recipe: Recipe, loader: Loader) -> dict[str, Any] | None:
     """What the run trains on, without names of files; what is wrong with it is said. Of a stream the start is looked
     at, and nothing recorded."""
     values = ValueRange.parse(recipe.data.range)
@@ -67,6 +67,7 @@ def inventory_of(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str
         known = inventory(loader.source, values=values)
         recorded = for_the_record(known)
     else:
+        assert isinstance(loader, StreamLoader)
         order = loader.order
         known, recorded = start_of_stream(order.shards, values), None
         if (said := left_over(len(order.shards), order.world)) is not None:

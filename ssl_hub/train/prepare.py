@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +23,6 @@ from ssl_hub.hub.weights import INITIALISED_FROM, Initial
 from ssl_hub.model.devices import is_queued
 from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
-from ssl_hub.model.results import installed_versions
 from ssl_hub.model.siamese import Siamese, arranged, build
 from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
@@ -112,21 +109,51 @@ def _prepared(
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
     if finished:
         raise run.Finished
+    ready, given = _ready(recipe, folder, accelerator, start, before, allow_change, resumed=bool(resume))
+    changed += given
+    facts = ready.facts
+    facts |= _facts(ready, before.get(INITIALISED_FROM) if start is None else _origin(ready, start, normalised_by))
+    facts |= run.facts_of(before, accelerator.num_processes, job)
+    facts |= {"threads_per_process": threads, "warning": missing_processes(launcher, accelerator.num_processes)}
+    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
+    with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
+        if resume:
+            ready.load()
+            facts |= _history(before, changed, ready.trainer.step)
+        on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
+        accelerator.init_trackers("ssl_hub", config=_scalars(recipe))
+        yield ready
+
+
+def _ready(
+    recipe: Recipe,
+    folder: Path,
+    accelerator: Accelerator,
+    start: Initial | None,
+    before: Mapping[str, Any],
+    allow_change: Sequence[str],
+    *,
+    resumed: bool,
+) -> tuple[Job, list[Change]]:
+    """The run before its first step, and what it is given that it was not given ``before``."""
     loader, images, fingerprint = open_loader(recipe, accelerator)
     replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
     accuracy = accuracy_monitor(recipe, accelerator)
     trainer = _trainer(recipe, loader, accelerator, start)
-    origin = before.get(INITIALISED_FROM)
-    if start is not None:
-        said = bn_warning(recipe, trainer.siamese.encoder.backbone)
-        origin = {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
-    predictor = trainer.siamese.predictor
-    now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
-    changed += changed_facts(before, now)
-    refuse([change for change in changed if change.name in GIVEN], allow_change)
-    facts = {
+    given = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
+    changed = changed_facts(before, given)
+    refuse(changed, allow_change)
+    facts = given if replays is None else {**given, "cuda_graphs": replays}
+    return Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, resumed), changed
+
+
+def _facts(ready: Job, origin: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What recipe.json says of a run beside its settings and what it was given; ``origin`` is that of its weights."""
+    recipe, loader, accelerator, trainer = ready.recipe, ready.loader, ready.accelerator, ready.trainer
+    plugins = from_plugins(recipe) | _data_of_a_plugin(recipe)
+    solver = trainer.siamese.predictor.solver_on(accelerator.device)
+    return {
         "seed": recipe.train.seed,
-        "processes": accelerator.num_processes,
         "batch_size": {
             "total": recipe.train.batch_size,
             "per_process": loader.micro_batch_size,
@@ -134,32 +161,20 @@ def _prepared(
         },
         "learning_rate": {"value": trainer.lr, "factors": _scaled_lr(recipe, loader, accelerator)[1]},
         "steps": trainer.total_steps,
-        **now,
-        "measured_on": None if accuracy.unmeasurable else accuracy.name,
+        "measured_on": None if ready.accuracy.unmeasurable else ready.accuracy.name,
         **({} if origin is None else {INITIALISED_FROM: origin}),
-        **({PLUGINS: needed} if (needed := from_plugins(recipe) | _data_of_a_plugin(recipe)) else {}),
+        **({PLUGINS: plugins} if plugins else {}),
         "resident": loader.resident,
         "inventory": inventory_of(recipe, loader) if accelerator.is_main_process else None,
         "device": str(accelerator.device),
-        **({} if (solver := predictor.solver_on(accelerator.device)) is None else {"predictor_solver": solver}),
-        **({} if replays is None else {"cuda_graphs": replays}),
-        "threads_per_process": threads,
-        "versions": installed_versions(),
-        "git_commit": run.git_commit(),
-        "command": before.get("command", shlex.join(sys.argv)),
-        "started": before.get("started", _now()),
-        run.JOB: job,
-        "warning": missing_processes(launcher, accelerator.num_processes),
+        **({} if solver is None else {"predictor_solver": solver}),
     }
-    ready = Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, bool(resume))
-    accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
-    with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
-        if resume:
-            ready.load()
-            facts |= _history(before, changed, trainer.step)
-        on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
-        accelerator.init_trackers("ssl_hub", config=_scalars(recipe))
-        yield ready
+
+
+def _origin(ready: Job, start: Initial, normalised_by: str) -> dict[str, Any]:
+    """Where the weights that a run starts from are from, and what it makes of them."""
+    said = bn_warning(ready.recipe, ready.trainer.siamese.encoder.backbone)
+    return {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
 
 
 def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None) -> Trainer:

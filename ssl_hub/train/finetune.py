@@ -117,7 +117,7 @@ def _finetuned(
     command = command_of(source, data, fraction, extraction, settings)
     config = config_of(task.subject, source, task.train, command, extraction.range)
     trainer, crops = prepared(task, accelerator, workers=extraction.workers)
-    given = given_to(task, trainer, accelerator)
+    given = given_to(trainer.network, crops, accelerator, sync_bn=settings.sync_bn)
     refuse(changed(before, given))
     accelerator.wait_for_everyone()
     whole = {**facts, **given, ASKED: plain(asked, "finetune"), **run.facts_of(before, accelerator.num_processes, job)}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import nn
 
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.overlap import Overlap
@@ -24,8 +24,8 @@ from ssl_hub.evaluate.work import Work
 from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.stages import start_small, with_classifier
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
-from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION
-from ssl_hub.train.launch import synchronises
+from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, images_at_once
+from ssl_hub.train.launch import processes_of_bn
 
 
 class Task(NamedTuple):
@@ -124,19 +124,12 @@ def _micro_batch(settings: Finetuning, images: int, processes: int) -> int:
     return micro_batch
 
 
-def given_to(task: Task, trainer: ClassifierTrainer, accelerator: Accelerator) -> dict[str, Any]:
+def given_to(network: nn.Module, crops: LabelledCrops, accelerator: Accelerator, *, sync_bn: bool) -> dict[str, Any]:
     """What a result rests on beside settings; see :mod:`~ssl_hub.train.given`. Collective."""
+    sharing = processes_of_bn(accelerator, sync_bn, 0)
     return {
         PRECISION: accelerator.mixed_precision,
-        AT_ONCE: _images_at_once(trainer, task.settings, accelerator),
-        FINGERPRINT: same_data(accelerator, task.train),
-        IMAGES: len(task.train),
+        AT_ONCE: images_at_once(network, crops.micro_batch_size, sharing),
+        FINGERPRINT: same_data(accelerator, crops.source),
+        IMAGES: len(crops.source),
     }
-
-
-def _images_at_once(trainer: ClassifierTrainer, settings: Finetuning, accelerator: Accelerator) -> int | None:
-    """How many images batch normalisation sees together; None where the network has none."""
-    if not any(isinstance(module, _BatchNorm) for module in trainer.network.modules()):
-        return None
-    together = settings.batch_size // settings.accumulation
-    return together if synchronises(accelerator, settings.sync_bn) else together // accelerator.num_processes

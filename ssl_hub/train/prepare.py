@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ssl_hub.hub.weights import INITIALISED_FROM, Initial
 from ssl_hub.model.devices import is_queued
 from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
+from ssl_hub.model.results import now
 from ssl_hub.model.siamese import Siamese, arranged, build
 from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
@@ -45,7 +45,6 @@ from ssl_hub.train.launch import (
     open_accelerator,
     processes_of_bn,
     set_threads,
-    synchronises,
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
@@ -139,11 +138,18 @@ def _ready(
     loader, images, fingerprint = open_loader(recipe, accelerator)
     replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
     accuracy = accuracy_monitor(recipe, accelerator)
-    trainer = _trainer(recipe, loader, accelerator, start)
+    lr, factors = scaled_lr(
+        recipe.optim,
+        batch_per_process=loader.micro_batch_size,
+        processes=accelerator.num_processes,
+        accumulation=recipe.train.accumulation,
+    )
+    trainer = _trainer(recipe, loader, accelerator, start, lr)
     given = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
     changed = changed_facts(before, given)
     refuse(changed, allow_change)
-    facts = given if replays is None else {**given, "cuda_graphs": replays}
+    facts = {"learning_rate": {"value": lr, "factors": factors}, **given}
+    facts |= {} if replays is None else {"cuda_graphs": replays}
     return Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, resumed), changed
 
 
@@ -159,7 +165,6 @@ def _facts(ready: Job, origin: Mapping[str, Any] | None) -> dict[str, Any]:
             "per_process": loader.micro_batch_size,
             "accumulation": recipe.train.accumulation,
         },
-        "learning_rate": {"value": trainer.lr, "factors": _scaled_lr(recipe, loader, accelerator)[1]},
         "steps": trainer.total_steps,
         "measured_on": None if ready.accuracy.unmeasurable else ready.accuracy.name,
         **({} if origin is None else {INITIALISED_FROM: origin}),
@@ -177,7 +182,7 @@ def _origin(ready: Job, start: Initial, normalised_by: str) -> dict[str, Any]:
     return {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
 
 
-def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None) -> Trainer:
+def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None, lr: float) -> Trainer:
     """The model with its optimiser, freshly initialised but for what it starts from, the same on every process."""
     schedule = recipe.train
     group = schedule.sync_bn_group
@@ -197,7 +202,7 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
         _arranged(siamese, recipe, accelerator),
         recipe.optim,
         accelerator,
-        lr=_scaled_lr(recipe, loader, accelerator)[0],
+        lr=lr,
         total_steps=total,
         warmup_steps=round(recipe.optim.warmup_epochs * loader.steps_per_epoch),
         accumulation=schedule.accumulation,
@@ -213,24 +218,11 @@ def _data_of_a_plugin(recipe: Recipe) -> dict[str, str]:
     return {} if owner == OURS else {f"data {name}": owner}
 
 
-def _scaled_lr(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> tuple[float, str]:
-    return scaled_lr(
-        recipe.optim,
-        batch_per_process=loader.micro_batch_size,
-        processes=accelerator.num_processes,
-        accumulation=recipe.train.accumulation,
-    )
-
-
 def given_to(siamese: Siamese, recipe: Recipe, loader: Loader, accelerator: Accelerator) -> dict[str, Any]:
     """What a result rests on beside settings and data; see :mod:`~ssl_hub.train.given`."""
     train = recipe.train
-    at_once = images_at_once(
-        siamese,
-        loader.micro_batch_size,
-        processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group),
-        synchronised=synchronises(accelerator, train.sync_bn),
-    )
+    sharing = processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group)
+    at_once = images_at_once(siamese, loader.micro_batch_size, sharing)
     return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once}
 
 
@@ -239,12 +231,8 @@ def _history(before: dict[str, Any], changed: Sequence[Change], step: int) -> di
     changes = [{"at_step": step, **change._asdict()} for change in changed]
     return {
         "changed": [*before.get("changed", []), *changes],
-        "resumed": [*before.get("resumed", []), {"at_step": step, "at": _now()}],
+        "resumed": [*before.get("resumed", []), {"at_step": step, "at": now()}],
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _scalars(recipe: Recipe) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model import files
 from ssl_hub.model.checkpoints import CHECKPOINTS as CHECKPOINTS
 from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
-from ssl_hub.model.results import installed_versions
+from ssl_hub.model.results import installed_versions, now
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.together import Alike, on_main
@@ -67,8 +66,7 @@ def finish(folder: Path) -> None:
         raise UsageError(
             f"{folder / gone[0]} was removed while the run was finishing; its release is lost: train again"
         )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    write_recipe(folder, read_recipe(folder), {**read_facts(folder), FINISHED: now})
+    write_recipe(folder, read_recipe(folder), {**read_facts(folder), FINISHED: now()})
     files.record(folder, RECIPE)
 
 
@@ -226,7 +224,7 @@ def facts_of(before: Mapping[str, Any], processes: int, job: str | None) -> dict
         "versions": installed_versions(),
         "git_commit": git_commit(),
         "command": before.get("command", shlex.join(sys.argv)),
-        "started": before.get("started", datetime.now(UTC).isoformat(timespec="seconds")),
+        "started": before.get("started", now()),
     }
 
 

@@ -92,7 +92,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     if (snapshot := find_snapshot(name)) is not None:
         recipe = snapshot.recipe
         backbone, collapsed = snapshot.backbone()
-        transform = _transform_of(recipe)
+        transform = transform_of(recipe)
         return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=snapshot.origin)
     found = weights.pretrained(name, image_size=image_size)
     if found.folder is None or found.config is None:
@@ -117,8 +117,9 @@ def _untrained(name: str, seed: int) -> Subject:
         start = weights.initial(recipe)
         load_into(untrained, start.tensors, where=name)
         origin = start.origin
-    return Subject(untrained, _transform_of(recipe), None, recipe, origin=origin)
+    return Subject(untrained, transform_of(recipe), None, recipe, origin=origin)
 
 
-def _transform_of(recipe: Recipe) -> EvalTransform:
+def transform_of(recipe: Recipe) -> EvalTransform:
+    """The evaluation transform that goes with a recipe's views."""
     return make_transform(size=recipe.views.size, **recipe.views.evaluation, value_range=recipe.data.range)

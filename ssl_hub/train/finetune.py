@@ -34,7 +34,7 @@ from ssl_hub.stopping import interruptible
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.classifier import Finetuning
 from ssl_hub.train.finetune_epochs import train_epochs
-from ssl_hub.train.finetune_task import Task, given_to, opened, prepared
+from ssl_hub.train.finetune_task import Task, opened, prepared
 from ssl_hub.train.finetuned import command_of, config_of, write_release
 from ssl_hub.train.given import changed, refuse
 from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined
@@ -116,8 +116,7 @@ def _finetuned(
 
     command = command_of(source, data, fraction, extraction, settings)
     config = config_of(task.subject, source, task.train, command, extraction.range)
-    trainer, crops = prepared(task, accelerator, workers=extraction.workers)
-    given = given_to(trainer.network, crops, accelerator, sync_bn=settings.sync_bn)
+    trainer, crops, given = prepared(task, accelerator, workers=extraction.workers)
     refuse(changed(before, given))
     accelerator.wait_for_everyone()
     whole = {**facts, **given, ASKED: plain(asked, "finetune"), **run.facts_of(before, accelerator.num_processes, job)}

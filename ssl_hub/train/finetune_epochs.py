@@ -104,13 +104,9 @@ class _SoFar:
     """What the epochs have come to: the losses of the one that is under way, and the best before it."""
 
     def __init__(
-        self,
-        trainer: ClassifierTrainer,
-        folder: Path,
-        accelerator: Accelerator,
-        state: dict[str, Any] | None,
+        self, trainer: ClassifierTrainer, folder: Path, accelerator: Accelerator, state: dict[str, Any] | None,
         held_out: HeldOut | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._trainer, self._folder, self._accelerator, self._held_out = trainer, folder, accelerator, held_out
         self.losses, self.best = _losses(state, accelerator), BestEpoch(trainer.settings.patience)
         if state is not None and "best" in state:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch import nn
 
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.overlap import Overlap
@@ -24,7 +23,7 @@ from ssl_hub.evaluate.work import Work
 from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.stages import start_small, with_classifier
 from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
-from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, images_at_once
+from ssl_hub.train.given import given_to
 from ssl_hub.train.launch import processes_of_bn
 
 
@@ -74,8 +73,10 @@ def opened(
     return Task(subject, settings, train, held, test, shared)
 
 
-def prepared(task: Task, accelerator: Accelerator, *, workers: int) -> tuple[ClassifierTrainer, LabelledCrops]:
-    """The model with a new classifier, and the batches that it is trained on."""
+def prepared(
+    task: Task, accelerator: Accelerator, *, workers: int
+) -> tuple[ClassifierTrainer, LabelledCrops, dict[str, Any]]:
+    """The model with a new classifier, the batches that it is trained on, and what a result of that rests on."""
     subject, settings, train = task.subject, task.settings, task.train
     micro_batch = _micro_batch(settings, len(train), accelerator.num_processes)
     crops = LabelledCrops(
@@ -103,7 +104,8 @@ def prepared(task: Task, accelerator: Accelerator, *, workers: int) -> tuple[Cla
         images_of=np.bincount(train.labels, minlength=len(train.classes)),
     )  # fmt: skip
     torch.manual_seed(settings.seed + accelerator.process_index)  # dropout and drop-path differ over processes
-    return trainer, crops
+    sharing, fingerprint = processes_of_bn(accelerator, settings.sync_bn, 0), same_data(accelerator, train)
+    return trainer, crops, given_to(network, micro_batch, sharing, accelerator, len(train), fingerprint)
 
 
 def _micro_batch(settings: Finetuning, images: int, processes: int) -> int:
@@ -122,14 +124,3 @@ def _micro_batch(settings: Finetuning, images: int, processes: int) -> int:
             " batch_size and accumulation so that they are even"
         )
     return micro_batch
-
-
-def given_to(network: nn.Module, crops: LabelledCrops, accelerator: Accelerator, *, sync_bn: bool) -> dict[str, Any]:
-    """What a result rests on beside settings; see :mod:`~ssl_hub.train.given`. Collective."""
-    sharing = processes_of_bn(accelerator, sync_bn, 0)
-    return {
-        PRECISION: accelerator.mixed_precision,
-        AT_ONCE: images_at_once(network, crops.micro_batch_size, sharing),
-        FINGERPRINT: same_data(accelerator, crops.source),
-        IMAGES: len(crops.source),
-    }

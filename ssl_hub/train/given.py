@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from accelerate import Accelerator
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -37,6 +38,14 @@ def images_at_once(model: nn.Module, micro_batch: int, sharing: int) -> int | No
     if isinstance(model, Siamese) and model.predictor.per_process:
         return micro_batch
     return micro_batch * sharing if any(isinstance(module, _BatchNorm) for module in model.modules()) else None
+
+
+def given_to(
+    model: nn.Module, micro_batch: int, sharing: int, accelerator: Accelerator, images: int | None, fingerprint: str
+) -> dict[str, Any]:
+    """What a result rests on beside settings: :data:`GIVEN`, and which images; see :func:`images_at_once`."""
+    at_once = images_at_once(model, micro_batch, sharing)
+    return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once, IMAGES: images, FINGERPRINT: fingerprint}
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:

@@ -23,12 +23,12 @@ from ssl_hub.model.devices import is_queued
 from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import now
-from ssl_hub.model.siamese import Siamese, arranged, build
+from ssl_hub.model.siamese import Siamese, arranged
 from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.feeding import inventory_of, open_loader
-from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
+from ssl_hub.train.given import GIVEN, Change, given_to, refuse
 from ssl_hub.train.given import changed as changed_facts
 from ssl_hub.train.job import Job
 from ssl_hub.train.label_monitor import accuracy_monitor
@@ -48,7 +48,7 @@ from ssl_hub.train.launch import (
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
-from ssl_hub.train.starting import bn_warning, normalised, weights_of, with_range
+from ssl_hub.train.starting import begun_from, bn_warning, normalised, weights_of, with_range
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.together import on_main, together
 
@@ -82,16 +82,9 @@ def prepare(
 
 @contextmanager
 def _prepared(
-    recipe: Recipe,
-    folder: Path,
-    launcher: Launcher | None,
-    accelerator: Accelerator,
-    *,
-    resume: run.Resume,
-    overwrite: bool,
-    allow_change: Sequence[str],
-    set_by_user: Collection[str],
-) -> Iterator[Job]:
+    recipe: Recipe, folder: Path, launcher: Launcher | None, accelerator: Accelerator, *, resume: run.Resume,
+    overwrite: bool, allow_change: Sequence[str], set_by_user: Collection[str],
+) -> Iterator[Job]:  # fmt: skip
     """:func:`prepare`, once the processes have met."""
     threads = set_threads(launcher, beside=recipe.runtime.workers if is_queued(accelerator.device) else 0)
     job = job_id(launcher)
@@ -125,15 +118,9 @@ def _prepared(
 
 
 def _ready(
-    recipe: Recipe,
-    folder: Path,
-    accelerator: Accelerator,
-    start: Initial | None,
-    before: Mapping[str, Any],
-    allow_change: Sequence[str],
-    *,
-    resumed: bool,
-) -> tuple[Job, list[Change]]:
+    recipe: Recipe, folder: Path, accelerator: Accelerator, start: Initial | None, before: Mapping[str, Any],
+    allow_change: Sequence[str], *, resumed: bool,
+) -> tuple[Job, list[Change]]:  # fmt: skip
     """The run before its first step, and what it is given that it was not given ``before``."""
     loader, images, fingerprint = open_loader(recipe, accelerator)
     replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
@@ -145,7 +132,8 @@ def _ready(
         accumulation=recipe.train.accumulation,
     )
     trainer = _trainer(recipe, loader, accelerator, start, lr)
-    given = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
+    sharing = processes_of_bn(accelerator, recipe.train.sync_bn, recipe.train.sync_bn_group)
+    given = given_to(trainer.siamese, loader.micro_batch_size, sharing, accelerator, images, fingerprint)
     changed = changed_facts(before, given)
     refuse(changed, allow_change)
     facts = {"learning_rate": {"value": lr, "factors": factors}, **given}
@@ -194,12 +182,8 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
             f"train.freeze_backbone_epochs is {schedule.freeze_backbone_epochs:g}, {frozen_steps} of {total} steps: the"
             " backbone would never be trained"
         )
-    torch.manual_seed(schedule.seed)
-    siamese = build(recipe)
-    if start is not None:
-        siamese.start_from(start.tensors, where=f"backbone.init {recipe.backbone.init}")
     trainer = Trainer(
-        _arranged(siamese, recipe, accelerator),
+        _arranged(begun_from(start, recipe), recipe, accelerator),
         recipe.optim,
         accelerator,
         lr=lr,
@@ -216,14 +200,6 @@ def _data_of_a_plugin(recipe: Recipe) -> dict[str, str]:
     name = recipe.data.name
     owner = OURS if name not in SOURCES else SOURCES.owner(name)
     return {} if owner == OURS else {f"data {name}": owner}
-
-
-def given_to(siamese: Siamese, recipe: Recipe, loader: Loader, accelerator: Accelerator) -> dict[str, Any]:
-    """What a result rests on beside settings and data; see :mod:`~ssl_hub.train.given`."""
-    train = recipe.train
-    sharing = processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group)
-    at_once = images_at_once(siamese, loader.micro_batch_size, sharing)
-    return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once}
 
 
 def _history(before: dict[str, Any], changed: Sequence[Change], step: int) -> dict[str, Any]:

@@ -7,11 +7,12 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.sources import open_source
@@ -78,26 +79,9 @@ def reproduce(
         raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
     if data is not None:
         data = grid.findable(data)
-    fixed = {"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}
     there = begun.read(Plan, folder / PLAN, what="reproduction")
-    if there is not None:
-        given = {name: value for name, value in fixed.items() if value is not None}
-        begun.refuse_other(there, given, folder, what="reproduction")
-        plan = there
-    elif data is None:
-        raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
-    elif budget_minutes is not None and scale != "mini":
-        raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
-    else:
-        minutes = None if scale != "mini" else BUDGET_MINUTES if budget_minutes is None else budget_minutes
-        plan = Plan(table=table, data=data, scale=scale or "paper", budget_minutes=minutes)
-    here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    plan = replace(
-        plan,
-        cells=cells or plan.cells,
-        seeds=seeds or plan.seeds or chosen.repeats,
-        machine=plan.machine or here,
-    )
+    plan = _planned({"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}, there, folder)
+    plan = replace(plan, cells=cells or plan.cells, seeds=seeds or plan.seeds or chosen.repeats)
     cells_chosen = plan.chosen(chosen)
     if there is None:
         check_budget(plan, cells_chosen, jobs=jobs)
@@ -110,6 +94,23 @@ def reproduce(
         failed += grid.work_through(_probes(plan, chosen, folder), at_once=jobs, lock=lock)
     grid.refuse_failed(failed)
     return summarised(plan, chosen, folder)
+
+
+def _planned(asked: Mapping[str, Any], there: Plan | None, folder: Path) -> Plan:
+    """The plan that is ``there``, or else the one that is asked for. Raises UsageError where they contradict."""
+    data, scale, minutes = asked["data"], asked["scale"], asked["budget_minutes"]
+    here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    if there is not None:
+        given = {name: value for name, value in asked.items() if value is not None}
+        begun.refuse_other(there, given, folder, what="reproduction")
+        return replace(there, machine=there.machine or here)
+    if data is None:
+        raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
+    if minutes is not None and scale != "mini":
+        raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
+    if scale == "mini" and minutes is None:
+        minutes = BUDGET_MINUTES
+    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here)
 
 
 def summarised(plan: Plan, table: Table, folder: Path) -> Report:

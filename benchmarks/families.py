@@ -34,7 +34,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import Subject, eval_transform
+from ssl_hub.evaluate.subject import Subject, eval_transform
 from ssl_hub.model import backbones
 from ssl_hub.model.normalisation import synchronised
 from ssl_hub.model.release import load_backbone, read_config, save_release

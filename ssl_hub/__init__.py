@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "embed": "ssl_hub.evaluate.embedding",
-    "eval_transform": "ssl_hub.evaluate.model",
+    "eval_transform": "ssl_hub.evaluate.subject",
     "export": "ssl_hub.exporting.export",
     "feature_maps": "ssl_hub.evaluate.feature_maps",
     "finetune": "ssl_hub.train.finetune",
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from ssl_hub.evaluate.embedding import embed as embed
     from ssl_hub.evaluate.embedding import similar as similar
     from ssl_hub.evaluate.feature_maps import feature_maps as feature_maps
-    from ssl_hub.evaluate.model import eval_transform as eval_transform
     from ssl_hub.evaluate.model import knn as knn
     from ssl_hub.evaluate.model import linear_probe as linear_probe
     from ssl_hub.evaluate.near_duplicates import near_duplicates as near_duplicates
+    from ssl_hub.evaluate.subject import eval_transform as eval_transform
     from ssl_hub.exporting.export import export as export
     from ssl_hub.hub.importers.importing import import_checkpoint as import_checkpoint
     from ssl_hub.hub.publish import push as push

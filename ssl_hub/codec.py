@@ -80,7 +80,7 @@ def from_json(text: str) -> Recipe:
 
 def from_dict(plain: Any) -> Recipe:
     """Inverse of :func:`to_dict` for a whole recipe."""
-    recipe = _decode(Recipe, plain, "recipe")
+    recipe = decoded(Recipe, plain, "recipe")
     assert isinstance(recipe, Recipe)
     return recipe
 
@@ -97,7 +97,7 @@ def apply_overrides(recipe: Recipe, overrides: Mapping[str, Any], part_options: 
     for key, value in sorted(overrides.items(), key=lambda item: not item[0].endswith(".kind")):
         recipe = _override(recipe, key.split("."), value, key, part_options)
     kinds = typing.get_type_hints(Recipe)
-    typed = Recipe(**{name: _decode(kind, to_dict(getattr(recipe, name)), name) for name, kind in kinds.items()})
+    typed = Recipe(**{name: decoded(kind, to_dict(getattr(recipe, name)), name) for name, kind in kinds.items()})
     check(typed, RECIPE)
     return check_parts(typed, part_options)
 
@@ -112,7 +112,7 @@ def with_settings(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     for key in changes:
         if key not in names:
             raise UsageError(f"unknown setting {key!r}{suggest(key, names)}")
-    return replace(settings, **{key: _decode(kinds[key], value, key) for key, value in changes.items()})
+    return replace(settings, **{key: decoded(kinds[key], value, key) for key, value in changes.items()})
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:
@@ -146,7 +146,7 @@ def _override(node: Any, path: list[str], value: Any, key: str, part_options: Pa
         for name, item in value.items():
             child = _override(child, [name], item, f"{key}.{name}", part_options)
         return replace(node, **{head: child})
-    return replace(node, **{head: _decode(typing.get_type_hints(type(node))[head], value, key)})
+    return replace(node, **{head: decoded(typing.get_type_hints(type(node))[head], value, key)})
 
 
 def _override_part(part: Part, section: str, rest: list[str], value: Any, key: str, part_options: PartOptions) -> Part:
@@ -171,7 +171,7 @@ def _decode_part(part_options: PartOptions, section: str, kind: str, options: di
                 if known
                 else f"{section} {kind!r} has no options, got {name!r}"
             )
-    return Part(kind, **{name: _decode(known[name], value, f"{section}.{name}") for name, value in options.items()})
+    return Part(kind, **{name: decoded(known[name], value, f"{section}.{name}") for name, value in options.items()})
 
 
 def check_parts(recipe: Recipe, part_options: PartOptions) -> Recipe:
@@ -184,8 +184,11 @@ def check_parts(recipe: Recipe, part_options: PartOptions) -> Recipe:
     return recipe
 
 
-def _decode(kind: Any, value: Any, key: str) -> Any:
-    """``value`` (JSON or text) as an instance of the annotated type ``kind``; ``key`` names it in errors."""
+def decoded(kind: Any, value: Any, key: str) -> Any:
+    """``value`` (JSON or text) as an instance of the annotated type ``kind``; ``key`` names it in errors.
+
+    Raises :class:`UsageError` for a value of another type.
+    """
     if isinstance(value, str) and kind is not str and not _admits_text(kind):
         try:
             value = json.loads(value)
@@ -202,12 +205,12 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
         missing = [f.name for f in fields(kind) if f.default is dataclasses.MISSING and f.name not in value]
         if missing:
             raise UsageError(f"a recipe needs {missing[0]!r}, and it is missing")
-        return kind(**{name: _decode(hints[name], item, f"{key}.{name}") for name, item in value.items()})
+        return kind(**{name: decoded(hints[name], item, f"{key}.{name}") for name, item in value.items()})
     if origin in (Union, types.UnionType):
         if type(None) in typing.get_args(kind) and value in (None, "none", "None", "null"):
             return None
         inner = [arm for arm in typing.get_args(kind) if arm is not type(None)]
-        return _decode(inner[0], value, key)
+        return decoded(inner[0], value, key)
     if origin is Literal:
         choices = typing.get_args(kind)
         if any(value == choice and type(value) is type(choice) for choice in choices):  # 1 is not True
@@ -217,7 +220,11 @@ def _decode(kind: Any, value: Any, key: str) -> Any:
         arms = typing.get_args(kind)
         arms = arms[:1] * len(value) if arms[-1] is Ellipsis else arms
         if len(arms) == len(value):
-            return tuple(_decode(arm, item, key) for arm, item in zip(arms, value, strict=True))
+            return tuple(decoded(arm, item, key) for arm, item in zip(arms, value, strict=True))
+    if origin is list and isinstance(value, list):
+        return [decoded(typing.get_args(kind)[0], item, key) for item in value]
+    if origin is dict and isinstance(value, Mapping):
+        return {name: decoded(typing.get_args(kind)[1], item, f"{key}.{name}") for name, item in value.items()}
     if kind is bool and isinstance(value, bool):
         return value
     if kind is int and not isinstance(value, bool) and isinstance(value, (int, float)) and value % 1 == 0:

@@ -76,7 +76,7 @@ def test_probe_and_knn_of_pixels_and_of_a_random_backbone(capsys):
 def test_recipes_backbone_before_training_is_the_one_that_training_starts_from(capsys, tmp_path):
     import torch
 
-    from ssl_hub.evaluate.model import open_model
+    from ssl_hub.evaluate.subject import open_model
     from ssl_hub.model.siamese import build
 
     torch.manual_seed(3)

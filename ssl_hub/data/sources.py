@@ -19,7 +19,7 @@ from ssl_hub.data.splits import Part, parse_split
 from ssl_hub.data.value_range import ValueRange
 from ssl_hub.errors import UsageError
 
-__all__ = ["SOURCES", "Source", "open_layout", "open_part", "open_source"]
+__all__ = ["SOURCES", "Source", "open_part", "open_source"]
 
 
 def open_source(
@@ -45,7 +45,7 @@ def open_source(
     Raises :class:`UsageError` that says what was found and how to fix it.
     """
     parts = parse_split(split)
-    layout = open_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
+    layout = find_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
     opened = [_taken(layout, part) for part in parts]
     _refuse_twice(split, opened)
     return opened[0] if len(opened) == 1 else joined(opened, opened[0].name, "+".join(part.split for part in opened))
@@ -55,11 +55,6 @@ def open_part(data: Data, split: str) -> Source:
     """A split of a recipe's data, read as the recipe says."""
     columns = {"image_column": data.image_column, "label_column": data.label_column}
     return open_source(data.name, split, **columns, value_range=data.range)
-
-
-def open_layout(data: str, reading: Reading) -> Layout:
-    """How ``data`` lies and which splits it has, before any of it is opened."""
-    return find_layout(data, reading)
 
 
 def _refuse_twice(split: str, opened: list[Source]) -> None:

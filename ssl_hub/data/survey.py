@@ -14,12 +14,12 @@ from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
+from ssl_hub.data.layouts import find_layout
 from ssl_hub.data.look import look_at
 from ssl_hub.data.passed_over import MISSING, PassedOver
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.shards import Shards, open_shards
-from ssl_hub.data.sources import open_layout
 from ssl_hub.data.splits import WORDS, meaning
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
@@ -51,7 +51,7 @@ def survey(
     found: dict[str, Any] = {"data": data, "stream": False, "range": value_range, "thorough": thorough}
     if files := _streamed(data):
         return found | {"stream": True, "splits": _of_streams(data, files, image_column, values), "duplicates": None}
-    layout = open_layout(data, Reading(image_column, label_column, values))
+    layout = find_layout(data, Reading(image_column, label_column, values))
     splits: dict[str, Any] = {}
     opened: dict[str, Source] = {}
     first_error: UsageError | None = None

@@ -23,9 +23,9 @@ from ssl_hub.evaluate.extraction import known_of, warn_of_dim_images
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
-from ssl_hub.evaluate.model import Subject, open_model
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
+from ssl_hub.evaluate.subject import Subject, open_model
 from ssl_hub.model.devices import usual_device
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ssl_hub.data.views import EvalTransform
 from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.features import eval_mode
-from ssl_hub.evaluate.model import PIXELS, TIMM, Subject, open_model
+from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model
 from ssl_hub.limits import SIDE, or_none
 from ssl_hub.model import backbones
+from ssl_hub.model.modes import eval_mode
 
 Dense = Literal["map", "stages", "tokens"]
 BLOCKS = 4  # that stand for the stages of a network whose maps are all of one size, as in ViTDet (2203.16527, 2)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.evaluate.labels import UNLABELLED, Labels, check_labels, labels_of
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.standardise import row_slices
+from ssl_hub.model.modes import eval_mode
 
 IN_MEMORY_BYTES = 4 * 2**30  # of one split's features, up to which they are not put on disk
 GATHERED_ROWS = 8192  # rows per rank and exchange, so that a device never holds the features of a whole data set
@@ -199,18 +200,6 @@ def _table(rows: int, width: int) -> np.ndarray:
         return np.empty((rows, width), np.float32)
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float32, "w+", shape=(rows, width))
-
-
-@contextmanager
-def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Eval mode inside; afterwards each submodule's own flag, which ``model.train()`` alone would not bring back."""
-    flags = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in flags.items():
-            module.training = training
 
 
 def _device_of(model: nn.Module, accelerator: Accelerator | None) -> torch.device:

@@ -16,7 +16,7 @@ from ssl_hub.data.labelled import LabelledCrops, batch_shares
 from ssl_hub.data.sources import Source
 from ssl_hub.data.views import EvalTransform, eval_transform
 from ssl_hub.evaluate.accuracy import evaluate_head
-from ssl_hub.evaluate.features import eval_mode, extract
+from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.head_bank import HeadBank
 from ssl_hub.evaluate.holdout import is_better, stratified_holdout
 from ssl_hub.evaluate.intervals import wilson
@@ -25,6 +25,7 @@ from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.protocols import Trained
 from ssl_hub.evaluate.standardise import Scaling
 from ssl_hub.evaluate.work import ALONE, Work
+from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import Result
 

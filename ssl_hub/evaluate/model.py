@@ -1,4 +1,4 @@
-"""Evaluating a model by name: the public ``knn`` and ``linear_probe``, and the transform that belongs to a model."""
+"""Evaluating a model by name: the public ``knn`` and ``linear_probe``."""
 
 from __future__ import annotations
 
@@ -6,142 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-import torch
 from accelerate import Accelerator
 from torch import nn
 
-from ssl_hub.config import Recipe
 from ssl_hub.data.overlap import Overlap
 from ssl_hub.data.sources import Source
-from ssl_hub.data.views import EvalTransform
-from ssl_hub.data.views import eval_transform as make_transform
-from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import knn as nearest
 from ssl_hub.evaluate import linear
 from ssl_hub.evaluate.cross_validation import Rows, cross_validated, dealt
 from ssl_hub.evaluate.extraction import Extraction, absences, sources_of
-from ssl_hub.evaluate.features import Features, PixelModel, extract
+from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.head_training import train_probe
 from ssl_hub.evaluate.keeping import keep_head, keep_results
 from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable, labels_of
 from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
+from ssl_hub.evaluate.subject import Subject, open_model
 from ssl_hub.evaluate.work import Work
-from ssl_hub.hub import store, weights
-from ssl_hub.hub.snapshot import find_snapshot
-from ssl_hub.hub.weights import TIMM as TIMM
-from ssl_hub.model import backbones
 from ssl_hub.model.devices import usual_device
-from ssl_hub.model.loading import load_into
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import read_recipe
 from ssl_hub.model.results import Result, check_results
-from ssl_hub.model.siamese import build
-from ssl_hub.zoo import RECIPES, get_recipe
 
-INIT, PIXELS = "init:", "pixels"
 Part = TypeVar("Part", Features, Source)
-
-
-def eval_transform(model: nn.Module) -> EvalTransform:
-    """The evaluation transform of a timm model: resize, centre crop and normalise as its ``pretrained_cfg`` says.
-
-    Of a release, images of more than 8 bits are read in the range that it was trained with (``model.value_range``).
-
-    Takes a PIL image or a uint8 tensor [3, H, W] or [B, 3, H, W]; returns float32 of the model's input size.
-    """
-    config = getattr(model, "pretrained_cfg", None)
-    if not isinstance(config, dict) or "input_size" not in config:
-        raise UsageError(
-            f"{type(model).__name__} has no pretrained_cfg; eval_transform takes models made by timm or ssl_hub.load"
-        )
-    return make_transform(
-        size=config["input_size"][-1],
-        crop_pct=config["crop_pct"],
-        interpolation=config["interpolation"],
-        mean=config["mean"],
-        std=config["std"],
-        value_range=getattr(model, "value_range", "auto"),
-    )
-
-
-class Subject(NamedTuple):
-    """What is evaluated."""
-
-    model: nn.Module  # [B, 3, S, S] -> [B, C]
-    transform: EvalTransform
-    folder: Path | None  # where its results belong, for a release of this machine
-    recipe: Recipe | None  # what trained it, for a release that says so
-    collapsed: bool = False  # whether its features had, when it was trained
-    config: dict[str, Any] | None = None  # config.json of a release
-    step: int | None = None  # of a run's checkpoint, which no results are kept for
-    origin: Mapping[str, Any] | None = None  # of its weights, where they are not random: kind, name, licence, lineage
-
-
-def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
-    """Find a model to evaluate.
-
-    Args:
-        model: a run folder or release name, ``RUN@STEP`` for a run's checkpoint of that step (one that is not finished
-            stands at its newest); ``timm:NAME`` for that architecture at random initialisation, or ``timm:NAME@TAG``
-            (or ``NAME.TAG``) for timm's weights; ``init:RECIPE`` for a recipe's backbone before training, or
-            ``init:FOLDER`` for a run's; ``pixels`` for the images themselves; or a timm model.
-        image_size: replaces the size of ``timm:`` models (default: the architecture's own) and of ``pixels`` (32).
-        seed: draws the random initialisation.
-    """
-    if isinstance(model, nn.Module):
-        return Subject(model, eval_transform(model), None, None)
-    name = str(model)
-    if name == PIXELS:
-        transform = make_transform(size=image_size or 32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-        return Subject(PixelModel(), transform, None, None)
-    if name.startswith(INIT) and image_size is None:
-        return _untrained(name, seed)
-    if name.startswith(TIMM) and not weights.is_pretrained(name):
-        architecture = name.removeprefix(TIMM)
-        backbones.check_untrained(architecture)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            made = backbones.create_for(architecture, image_size).eval()
-        return Subject(made, eval_transform(made), None, None)
-    if image_size is not None and not weights.is_pretrained(name):
-        raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
-    if (snapshot := find_snapshot(name)) is not None:
-        recipe = snapshot.recipe
-        backbone, collapsed = snapshot.backbone()
-        transform = _transform_of(recipe)
-        return Subject(backbone, transform, None, recipe, collapsed, step=snapshot.step, origin=snapshot.origin)
-    found = weights.pretrained(name, image_size=image_size)
-    if found.folder is None or found.config is None:
-        return Subject(found.model, eval_transform(found.model), None, None, origin=found.origin)
-    collapsed = bool(found.config["ssl_hub"].get("collapsed", False))
-    keeps = found.folder if store.owned(found.folder) else None
-    return Subject(
-        found.model, eval_transform(found.model), keeps, read_recipe(found.folder), collapsed, found.config,
-        origin=found.origin,
-    )  # fmt: skip
-
-
-def _untrained(name: str, seed: int) -> Subject:
-    """The backbone that a registered recipe, or that of a run folder, starts from."""
-    named, origin = name.removeprefix(INIT), None
-    of_run = None if named in RECIPES or not Path(named).is_dir() else read_recipe(store.run_folder(named))
-    recipe = of_run or get_recipe(named)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        untrained = build(recipe).encoder.backbone.eval()
-    if recipe.backbone.init is not None:  # of what a run started from, mean and std are in its recipe
-        start = weights.initial(recipe)
-        load_into(untrained, start.tensors, where=name)
-        origin = start.origin
-    return Subject(untrained, _transform_of(recipe), None, recipe, origin=origin)
-
-
-def _transform_of(recipe: Recipe) -> EvalTransform:
-    return make_transform(size=recipe.views.size, **recipe.views.evaluation, value_range=recipe.data.range)
 
 
 def knn(

@@ -20,10 +20,10 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split
 from ssl_hub.evaluate.features import Features
 from ssl_hub.evaluate.mild_changes import Calibration, calibrate
-from ssl_hub.evaluate.model import Subject, open_model
 from ssl_hub.evaluate.near_pairs import NONE, Pairs, pairs_over
 from ssl_hub.evaluate.picture_rows import row_of, stacked
 from ssl_hub.evaluate.similarity_index import kept
+from ssl_hub.evaluate.subject import Subject, open_model
 from ssl_hub.limits import number
 
 SHOWN = 20  # pairs in the text

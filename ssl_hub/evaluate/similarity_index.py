@@ -28,7 +28,7 @@ from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
 from ssl_hub.evaluate.labels import labels_of
-from ssl_hub.evaluate.model import Subject
+from ssl_hub.evaluate.subject import Subject
 from ssl_hub.hub.weights import sha256_of
 
 State = Literal["made", "reused", "made again: it was of other images", "made again: it was of another model"]

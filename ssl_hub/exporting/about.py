@@ -9,7 +9,7 @@ from torch import nn
 
 from ssl_hub.data.value_range import AUTO
 from ssl_hub.data.views import EvalTransform
-from ssl_hub.evaluate.model import INIT, TIMM
+from ssl_hub.evaluate.subject import INIT, TIMM
 from ssl_hub.exporting.formats import INPUT
 from ssl_hub.exporting.program import Program, Subprogram
 from ssl_hub.hub.markdown import public_name

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.feature_maps import Dense, FeatureMaps, open_sized
-from ssl_hub.evaluate.features import eval_mode
-from ssl_hub.evaluate.model import INIT, TIMM, Subject
+from ssl_hub.evaluate.subject import INIT, TIMM, Subject
 from ssl_hub.hub import store
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model.files import TO_LOAD
+from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import load_backbone, read_config
 

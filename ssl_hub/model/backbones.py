@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import timm
@@ -17,6 +16,7 @@ from torch import nn
 
 from ssl_hub.config import Views
 from ssl_hub.errors import UsageError
+from ssl_hub.model.modes import eval_mode
 from ssl_hub.registry import suggest
 
 
@@ -248,7 +248,7 @@ def feature_width(model: nn.Module, image_size: int) -> int:
             f" patches of {side}; take {-(-image_size // side) * side}"
         )
     try:
-        with _evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             out = model(_black(model, image_size))
     except Exception as error:  # some are built for one size, or have a smallest, and each says so in its own way
         raise UsageError(
@@ -276,7 +276,7 @@ def freeze_idle(model: nn.Module, image_size: int) -> list[str]:
     distributed training takes for an error. Nothing else of the model changes.
     """
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    with _evaluating(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad():
         out = model(_black(model, image_size)).sum()
         gradients = torch.autograd.grad(out, list(named.values()), allow_unused=True)
     idle = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
@@ -286,18 +286,6 @@ def freeze_idle(model: nn.Module, image_size: int) -> list[str]:
         kind = type(model).__name__
         warnings.warn(f"{kind} does not use {', '.join(idle[:3])} ({len(idle)} parameters): not trained", stacklevel=2)
     return idle
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    training = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training[model])  # some throw away in train() what they keep for evaluation
-        for module, flag in training.items():
-            module.training = flag
 
 
 def _black(model: nn.Module, size: int) -> torch.Tensor:

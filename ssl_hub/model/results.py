@@ -24,7 +24,8 @@ MEASURED_WITH = ("ssl_hub", "torch", "timm")
 _PAIR = re.compile(r"\[\n\s+([\d.]+),\n\s+([\d.]+)\n\s+\]")  # one line each: a thousand classes have as many of them
 
 
-def _now() -> str:
+def now() -> str:
+    """The date of what happens now, in UTC, as records have it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -67,7 +68,7 @@ class Result:
     settings: dict[str, Any] = field(default_factory=dict)
     seed: int | None = None
     collapsed: bool = False
-    date: str = field(default_factory=_now)
+    date: str = field(default_factory=now)
     versions: dict[str, str] = field(default_factory=installed_versions)
     images: int | None = None
     interval: tuple[float, float] | None = None

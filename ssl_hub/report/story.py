@@ -13,7 +13,7 @@ from ssl_hub.data.overlap import overlap
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split
 from ssl_hub.evaluate.features import Features
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.report.html import Markup, Missing, element, together
 from ssl_hub.report.record import Record
 from ssl_hub.train.outcome import readable, thinned

@@ -26,10 +26,11 @@ from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.keeping import keep_results
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import accuracy
-from ssl_hub.evaluate.model import PIXELS, TIMM, Subject, by_features, checked, marked, open_model, work_on
+from ssl_hub.evaluate.model import by_features, checked, marked, work_on
 from ssl_hub.evaluate.protocols import CACHED, Cached
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
+from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model
 from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.model.standing import objection
 from ssl_hub.tables.markup import markdown_table

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from ssl_hub.atomic import replace_file
+from ssl_hub.codec import decoded
 from ssl_hub.errors import UsageError
 
 Begun = TypeVar("Begun")
@@ -30,25 +30,13 @@ def read(kind: type[Begun], path: Path, *, what: str) -> Begun | None:
     needed = {field.name for field in known if field.default is MISSING}
     if not isinstance(plain, dict) or not needed <= plain.keys():
         raise UsageError(f"{path} is no {what}; {fix}")
-    given = {name: plain[name] for name in hints if name in plain}  # others are a newer version's
-    for name, value in given.items():
-        if not _is_a(hints[name], value):
-            raise UsageError(f"{path} is no {what}: {name} is {value!r}; {fix}")
+    given = {}
+    for name in [name for name in hints if name in plain]:  # others are a newer version's
+        try:
+            given[name] = decoded(hints[name], plain[name], name)
+        except UsageError:
+            raise UsageError(f"{path} is no {what}: {name} is {plain[name]!r}; {fix}") from None
     return kind(**given)
-
-
-def _is_a(kind: Any, value: Any) -> bool:
-    """Whether a plain value is of an annotated type."""
-    origin, arms = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        return value in arms
-    if origin is types.UnionType:
-        return any(_is_a(arm, value) for arm in arms)
-    if origin is list:
-        return isinstance(value, list) and all(_is_a(arms[0], item) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_is_a(arms[1], item) for item in value.values())
-    return isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
 
 
 def refuse_other(there: object, wanted: Mapping[str, object], folder: Path, *, what: str) -> None:

@@ -3,49 +3,41 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.atomic import expanded
 from ssl_hub.codec import flat, plain, with_settings
-from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
-from ssl_hub.evaluate.agreement import same_data
-from ssl_hub.evaluate.extraction import Extraction, absences, fraction_of, held_out, sources_of
+from ssl_hub.evaluate.extraction import Extraction
 from ssl_hub.evaluate.features import extract
-from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
-from ssl_hub.evaluate.model import INIT, TIMM, Subject, open_model
-from ssl_hub.evaluate.overlap import refuse_overlap
 from ssl_hub.evaluate.per_class import PerClass
 from ssl_hub.evaluate.record import Recorder
+from ssl_hub.evaluate.subject import INIT, Subject
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub import store
-from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.release import read_facts, write_recipe
-from ssl_hub.model.results import Result, append_results, installed_versions, read_results
-from ssl_hub.model.stages import start_small, with_classifier
+from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.stopping import interruptible
 from ssl_hub.train import checkpoint, run
-from ssl_hub.train.classifier import ClassifierTrainer, Finetuning
+from ssl_hub.train.classifier import Finetuning
 from ssl_hub.train.finetune_epochs import train_epochs
+from ssl_hub.train.finetune_task import Task, opened, prepared
 from ssl_hub.train.finetuned import command_of, config_of, write_release
-from ssl_hub.train.given import AT_ONCE, FINGERPRINT, IMAGES, PRECISION, changed, refuse
-from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined, synchronises
+from ssl_hub.train.given import changed, refuse
+from ssl_hub.train.launch import find_launcher, is_restart, job_id, joined
 from ssl_hub.train.together import on_main, same_buffers
 from ssl_hub.zoo import RECIPES
 
@@ -67,9 +59,8 @@ def finetune(
     """Train a backbone and a new classifier together on labelled images, and leave a folder that is a release.
 
     Training images are random resized crops, flipped half of the time; test images are the model's own evaluation
-    transform. The last epoch is measured or, with
-    a held-out part of the training images, the best one there; ``per_class.csv`` and ``confusion.csv`` say what it does
-    with each class.
+    transform. The last epoch is measured or, with a held-out part of the training images, the best one there;
+    ``per_class.csv`` and ``confusion.csv`` say what it does with each class.
 
     Args:
         model: a run folder, a release name, ``timm:NAME``, ``timm:NAME@TAG`` or ``init:RECIPE``.
@@ -104,40 +95,17 @@ def _finetuned(
 ) -> tuple[Path, list[Result]]:  # fmt: skip
     """:func:`finetune`, once the processes have met."""
     asked = {"model": str(model), "data": data, "fraction": fraction, "overrides": dict(overrides or {}), **options}
-    began = time.monotonic()
-    extraction = Extraction(**options)
+    began, extraction = time.monotonic(), Extraction(**options)
+    work = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator, show_progress)
     settings = with_settings(Finetuning(seed=extraction.seed), overrides or {})
-    if not 0 < fraction <= 1:
-        raise UsageError(f"fraction is {fraction}, expected a share over 0 and up to 1, for example 0.01")
-    subject = open_model(model, image_size=extraction.image_size, seed=settings.seed)
-    if not hasattr(subject.model, "made_by"):
-        raise UsageError(f"{model} takes no classifier; give a run, a release, {TIMM}NAME or {INIT}RECIPE")
-    if extraction.folds is not None:
-        raise UsageError("a fine-tuned model is one model, and folds give several; use holdout, for example 0.2")
-    train, test = sources_of(subject.recipe, data, extraction)
-    check_labels(labels_of(train), labels_of(test))
-    if fraction < 1:
-        train = fraction_of(train, fraction, settings.seed)
-    check_trainable(labels_of(train))
-    shared = refuse_overlap(train, test, allow=extraction.allow_overlap, accelerator=accelerator)
-    if show_progress and accelerator.is_main_process:
-        print(
-            "".join(f"note: {line}\n" for line in absences(labels_of(train), labels_of(test))), end="", file=sys.stderr
-        )
+    task = opened(model, data, fraction, extraction, settings, work)
     source = str(model) if ":" in str(model) else Path(model).resolve().name
-    named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", train.name))
+    named = "-".join(re.sub(r"[^\w.-]+", "-", part) for part in (source, "finetuned", task.train.name))
     folder = store.home() / named if output is None else expanded(output)
-    _refuse_own_source(model, subject, folder)
+    _refuse_own_source(model, task.subject, folder)
     job = job_id(find_launcher())
     resume, overwrite = run.settled(folder, resume=resume, overwrite=overwrite, restart=job if is_restart() else None)
-    train, held = held_out(train, settings.holdout, settings.seed, accelerator) if settings.holdout else (train, None)
-    facts = {
-        "finetuned_from": source,
-        "data": train.name,
-        "train_split": train.split,
-        "train_size": len(train),
-        "settings": asdict(settings),
-    }
+    facts = task.facts(source)
     run.claim(folder, resume=resume, overwrite=overwrite, command="finetune")
     before = read_facts(folder) if resume else {}
     _refuse_changes(before, facts, folder)
@@ -147,45 +115,50 @@ def _finetuned(
         return folder, read_results(folder)
 
     command = command_of(source, data, fraction, extraction, settings)
-    config = config_of(subject, source, train, command, extraction.range)
-    trainer, crops = _prepared(subject, train, settings, accelerator, workers=extraction.workers)
-    now = {
-        PRECISION: accelerator.mixed_precision,
-        AT_ONCE: _images_at_once(trainer, settings, accelerator),
-        FINGERPRINT: same_data(accelerator, train),
-        IMAGES: len(train),
-    }
-    refuse(changed(before, now))
+    config = config_of(task.subject, source, task.train, command, extraction.range)
+    trainer, crops, given = prepared(task, accelerator, workers=extraction.workers)
+    refuse(changed(before, given))
     accelerator.wait_for_everyone()
-    whole = {**facts, **now, "processes": accelerator.num_processes, run.JOB: job}
-    whole |= {ASKED: plain(asked, "finetune"), "versions": installed_versions(), "git_commit": run.git_commit()}
-    whole["command"] = before.get("command", shlex.join(sys.argv))
-    whole["started"] = before.get("started", datetime.now(UTC).isoformat(timespec="seconds"))
+    whole = {**facts, **given, ASKED: plain(asked, "finetune"), **run.facts_of(before, accelerator.num_processes, job)}
     with run.held(folder, accelerator, resume=resume, overwrite=overwrite, command="finetune"):
         state = checkpoint.restore(folder / run.CHECKPOINTS, trainer, accelerator) if resume else None
-        on_main(accelerator, lambda: write_recipe(folder, subject.recipe, whole))
-        quiet = Work(extraction.batch_size, extraction.workers, accelerator.device, accelerator)
-
-        def accuracy_held_out() -> float:
-            assert held is not None
-            scores, labels = _scores(trainer.network, held, subject, quiet)
-            return 100 * int((scores.argmax(dim=1) == labels).sum()) / len(labels)
-
+        on_main(accelerator, lambda: write_recipe(folder, task.subject.recipe, whole))
+        held = None if task.held is None else partial(_top1, trainer.network, task.held, task.subject, work)
         with closing(crops):
-            best = train_epochs(
-                trainer, crops, folder, accelerator, state, held_out=None if held is None else accuracy_held_out,
-                show_progress=show_progress,
-            )  # fmt: skip
+            best = train_epochs(trainer, crops, folder, accelerator, state, held_out=held, show_progress=show_progress)
         settled = {**facts, **asdict(settings), **({} if best is None else {"best_epoch": best.epoch})}
-        scores, labels = _scores(trainer.network, test, subject, quiet._replace(show_progress=show_progress))
-        recorder = Recorder(None, train, test, shared, quiet, began=began)
-        results = recorder.complete(_measured(scores, labels, test, subject, settled))
-        assert train.classes is not None
-        by_class = PerClass.of(scores.argmax(dim=1).numpy(), labels.numpy(), train.classes)
-        on_main(accelerator, lambda: _publish(folder, trainer.network, config, train, results, by_class))
-        if show_progress and accelerator.is_main_process:
-            print("\n".join(["the classes that it does worst on:", *by_class.worst()]), file=sys.stderr)
+        results = _measured_and_published(folder, trainer.network, task, config, settled, work, began)
     return folder, results
+
+
+def _top1(network: nn.Module, held: Source, subject: Subject, work: Work) -> float:
+    """In percent. Collective."""
+    scores, labels = _scores(network, held, subject, work._replace(show_progress=False))
+    return 100 * int((scores.argmax(dim=1) == labels).sum()) / len(labels)
+
+
+def _measured_and_published(
+    folder: Path, network: nn.Module, task: Task, config: dict[str, Any], settled: dict[str, Any], work: Work,
+    began: float,
+) -> list[Result]:  # fmt: skip
+    """The release, and what the classifier reaches on the test split, for each class too. Collective."""
+    train, test, subject = task.train, task.test, task.subject
+    scores, labels = _scores(network, test, subject, work)
+    recorder = Recorder(None, train, test, task.shared, work, began=began)
+    results = recorder.complete(_measured(scores, labels, test, subject, settled))
+    assert train.classes is not None
+    by_class = PerClass.of(scores.argmax(dim=1).numpy(), labels.numpy(), train.classes)
+
+    def publish() -> None:
+        write_release(folder, network, config, train)
+        by_class.write(folder)
+        append_results(folder, results)
+        run.finish(folder)
+
+    assert work.accelerator is not None
+    on_main(work.accelerator, publish)
+    work.say("\n".join(["the classes that it does worst on:", *by_class.worst()]))
+    return results
 
 
 def _scores(network: nn.Module, source: Source, subject: Subject, work: Work) -> tuple[Tensor, Tensor]:
@@ -223,14 +196,6 @@ def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any], folder: P
         raise UsageError(f"the run in {folder} was started with {', '.join(changed)}; resume it with the same")
 
 
-def _images_at_once(trainer: ClassifierTrainer, settings: Finetuning, accelerator: Accelerator) -> int | None:
-    """How many images batch normalisation sees together; None where the network has none."""
-    if not any(isinstance(module, _BatchNorm) for module in trainer.network.modules()):
-        return None
-    together = settings.batch_size // settings.accumulation
-    return together if synchronises(accelerator, settings.sync_bn) else together // accelerator.num_processes
-
-
 def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> None:
     """Raise UsageError where the fine-tuned model would take the place of the one that it starts from."""
     name = str(model).removeprefix(INIT)
@@ -239,61 +204,3 @@ def _refuse_own_source(model: str | Path, subject: Subject, folder: Path) -> Non
         raise UsageError(
             f"--output {folder} is or holds {model}, which fine-tuning starts from; choose another --output"
         )
-
-
-def _publish(
-    folder: Path,
-    network: nn.Module,
-    config: dict[str, Any],
-    train: Source,
-    results: list[Result],
-    by_class: PerClass,
-) -> None:
-    write_release(folder, network, config, train)
-    by_class.write(folder)
-    append_results(folder, results)
-    run.finish(folder)
-
-
-def _prepared(
-    subject: Subject, train: Source, settings: Finetuning, accelerator: Accelerator, *, workers: int
-) -> tuple[ClassifierTrainer, LabelledCrops]:
-    """The model with a new classifier, and the batches that it is trained on."""
-    shares = accelerator.num_processes * settings.accumulation
-    if settings.batch_size % shares or len(train) < settings.batch_size:
-        raise UsageError(
-            f"batch_size is {settings.batch_size} for {len(train)} images, {accelerator.num_processes} process(es) and"
-            f" {settings.accumulation} accumulation steps; expected a multiple of {shares} and at most {len(train)}:"
-            " set it as batch_size=N"
-        )
-    if (settings.mixup or settings.cutmix) and settings.batch_size // shares % 2:
-        raise UsageError(
-            f"mixup and cutmix pair the images of a process, which are {settings.batch_size // shares} at a time; set"
-            " batch_size and accumulation so that they are even"
-        )
-    crops = LabelledCrops(
-        train,
-        size=subject.transform.size,
-        mean=subject.transform.mean,
-        std=subject.transform.std,
-        batch_size=settings.batch_size,
-        micro_batch_size=settings.batch_size // shares,
-        rank=accelerator.process_index,
-        world=accelerator.num_processes,
-        seed=settings.seed,
-        device=accelerator.device,
-        workers=workers,
-        drop_last=True,
-    )
-    torch.manual_seed(settings.seed)  # the same new classifier on every process
-    assert train.classes is not None
-    network, classifier = with_classifier(subject.model, len(train.classes))
-    start_small(network)
-    freeze_idle(network, subject.transform.size)
-    assert train.labels is not None
-    trainer = ClassifierTrainer(
-        network, classifier, settings, accelerator, steps_per_epoch=crops.steps_per_epoch,
-        images_of=np.bincount(train.labels, minlength=len(train.classes)),
-    )  # fmt: skip
-    torch.manual_seed(settings.seed + accelerator.process_index)  # dropout and drop-path differ over processes
-    return trainer, crops

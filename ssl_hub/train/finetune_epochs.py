@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -71,56 +71,75 @@ def train_epochs(
     last one stands and None is returned. Collective over processes. Raises Interrupted after a signal, once the run is
     saved, and UsageError for a loss that is not finite.
     """
-    main, settings = accelerator.is_main_process, trainer.settings
-    losses, best = _losses(state, accelerator), BestEpoch(settings.patience)
-    if state is not None and "best" in state:
-        best.load_state_dict(state["best"])
-    metrics = Metrics(folder, from_step=trainer.step) if main else None
+    so_far = _SoFar(trainer, folder, accelerator, state, held_out)
+    main = accelerator.is_main_process
     title = f"fine-tuning {folder.name}" if show_progress and main else None
-
-    def save(*, last: bool) -> None:
-        whole = {**trainer.state_dict(), "losses": gather_object([[float(loss) for loss in losses]])}
-        if held_out is not None:
-            whole["best"] = best.state_dict()
-        run.save(folder, whole, accelerator, keep=1, last=last)
-
-    def stop_here() -> NoReturn:
-        if main:
-            print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
-        raise Interrupted
-
     trainer.train_mode()
     with StopSignal() as stop, Progress(title, trainer.total_steps - trainer.step, "steps") as progress:
-        while not trainer.done and not best.is_over:
+        while not so_far.is_over:
             epoch, start = divmod(trainer.step, trainer.steps_per_epoch)
             for _, micro_batches in crops.epoch(epoch, start):
-                losses.append(trainer.advance(micro_batches))
-                progress.advance(1, f"epoch {epoch + 1} of {settings.epochs}")
+                so_far.losses.append(trainer.advance(micro_batches))
+                progress.advance(1, f"epoch {epoch + 1} of {trainer.settings.epochs}")
                 stopping = agreed(accelerator, [bool(stop)])[0]
                 if stopping and trainer.step % trainer.steps_per_epoch:
-                    save(last=True)
-                    stop_here()
-            loss = float(accelerator.reduce(torch.stack(losses).mean(), reduction="mean"))
-            if not math.isfinite(loss):
-                intact = "the last checkpoint is intact" if epoch else "there is no checkpoint yet"
-                raise UsageError(f"the loss is {loss} in epoch {epoch + 1}; {intact}. Lower lr")
-            lr = trainer.optimizer.param_groups[-1]["lr"]
-            reading = {"step": trainer.step, "epoch": epoch + 1, "loss": loss, "lr": lr}
-            if held_out is not None:
-                reading["holdout_top1"] = held_out()
-                best.note(epoch + 1, reading["holdout_top1"], trainer.network)
-            if metrics is not None:
-                metrics.write(reading)
-            losses.clear()
-            save(last=stopping or trainer.done or best.is_over)
+                    so_far.save(last=True)
+                    break
+            else:
+                so_far.end_epoch(epoch + 1)
+                so_far.save(last=stopping or so_far.is_over)
             if stopping:
-                stop_here()
-    if metrics is not None:
-        metrics.close()
+                if main:
+                    print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
+                raise Interrupted
+    if so_far.metrics is not None:
+        so_far.metrics.close()
     if held_out is None:
         return None
-    best.put_into(trainer.network)
-    return best
+    so_far.best.put_into(trainer.network)
+    return so_far.best
+
+
+class _SoFar:
+    """What the epochs have come to: the losses of the one that is under way, and the best before it."""
+
+    def __init__(
+        self, trainer: ClassifierTrainer, folder: Path, accelerator: Accelerator, state: dict[str, Any] | None,
+        held_out: HeldOut | None,
+    ) -> None:  # fmt: skip
+        self._trainer, self._folder, self._accelerator, self._held_out = trainer, folder, accelerator, held_out
+        self.losses, self.best = _losses(state, accelerator), BestEpoch(trainer.settings.patience)
+        if state is not None and "best" in state:
+            self.best.load_state_dict(state["best"])
+        self.metrics = Metrics(folder, from_step=trainer.step) if accelerator.is_main_process else None
+
+    @property
+    def is_over(self) -> bool:
+        return self._trainer.done or self.best.is_over
+
+    def end_epoch(self, epoch: int) -> None:
+        """Judge an epoch, counted from 1, and note it. Raises UsageError for a loss that is not finite. Collective."""
+        trainer = self._trainer
+        loss = float(self._accelerator.reduce(torch.stack(self.losses).mean(), reduction="mean"))
+        if not math.isfinite(loss):
+            intact = "the last checkpoint is intact" if epoch > 1 else "there is no checkpoint yet"
+            raise UsageError(f"the loss is {loss} in epoch {epoch}; {intact}. Lower lr")
+        lr = trainer.optimizer.param_groups[-1]["lr"]
+        reading = {"step": trainer.step, "epoch": epoch, "loss": loss, "lr": lr}
+        if self._held_out is not None:
+            reading["holdout_top1"] = self._held_out()
+            self.best.note(epoch, reading["holdout_top1"], trainer.network)
+        if self.metrics is not None:
+            self.metrics.write(reading)
+        self.losses.clear()
+
+    def save(self, *, last: bool) -> None:
+        """Write a checkpoint. Collective."""
+        losses = gather_object([[float(loss) for loss in self.losses]])
+        whole = {**self._trainer.state_dict(), "losses": losses}
+        if self._held_out is not None:
+            whole["best"] = self.best.state_dict()
+        run.save(self._folder, whole, self._accelerator, keep=1, last=last)
 
 
 def _losses(state: dict[str, Any] | None, accelerator: Accelerator) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import nn
 from ssl_hub.config import Views
 from ssl_hub.data.sources import Source
 from ssl_hub.evaluate.extraction import Extraction
-from ssl_hub.evaluate.model import Subject
+from ssl_hub.evaluate.subject import Subject
 from ssl_hub.hub.weights import sha256_of
 from ssl_hub.model import backbones, files, lineage
 from ssl_hub.model.parts import PLUGINS
@@ -22,24 +22,10 @@ from ssl_hub.model.stages import linear_classifier
 from ssl_hub.train.classifier import Finetuning
 
 OF_THE_DATA = (
-    "train_split",
-    "test_split",
-    "holdout",
-    "allow_overlap",
-    "image_column",
-    "label_column",
-    "range",
-    "image_size",
+    "train_split", "test_split", "holdout", "allow_overlap", "image_column", "label_column", "range", "image_size",
     "seed",
-)
-KEPT = (
-    "collapsed",
-    "range",
-    "left_out",
-    "stem",
-    "recipe",
-    PLUGINS,
-)  # what config.json of the source says, and stays true
+)  # fmt: skip
+KEPT = ("collapsed", "range", "left_out", "stem", "recipe", PLUGINS)  # of the source's config.json, and stays true
 
 
 def config_of(

@@ -15,14 +15,14 @@ from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model.health import PATIENCE, Health, health_of
 from ssl_hub.model.parts import with_defaults
-from ssl_hub.model.siamese import Siamese, build
+from ssl_hub.model.siamese import Siamese
 from ssl_hub.model.spectrum import effective_rank, healthy_std, symmetrise
 from ssl_hub.theory.modes import Loss
 from ssl_hub.theory.prediction import Prediction, PredictorRule, Setting, Start, flow_units, predict
+from ssl_hub.train.feeding import open_loader
 from ssl_hub.train.launch import open_accelerator
 from ssl_hub.train.optim import schedule_factor
-from ssl_hub.train.prepare import open_loader
-from ssl_hub.train.starting import weights_of
+from ssl_hub.train.starting import begun_from, weights_of
 
 IMAGES = 1024  # from which the start is measured, at most, rounded up to a batch
 LEAST_SHARE = 1e-4  # of the trace of F, below which an eigenvalue is rounding or noise
@@ -143,12 +143,7 @@ def begin(recipe: Recipe) -> Begun:
     """Build the network as a run of the recipe does, and measure its modes on the first images."""
     accelerator = open_accelerator()
     loader, _, _ = open_loader(recipe, accelerator)
-    weights = weights_of(recipe, {}, accelerator)
-    torch.manual_seed(recipe.train.seed)
-    siamese = build(recipe)
-    if weights is not None:
-        siamese.start_from(weights.tensors, where=f"backbone.init {recipe.backbone.init}")
-    siamese.to(accelerator.device)
+    siamese = begun_from(weights_of(recipe, {}, accelerator), recipe).to(accelerator.device)
     try:
         steps = islice(loader.epoch(0, 0), max(2, -(-IMAGES // recipe.train.batch_size)))
         batches = [pair for step in steps for pair in step]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from accelerate import Accelerator
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ssl_hub.errors import UsageError
@@ -29,14 +31,21 @@ class Change(NamedTuple):
     now: Any
 
 
-def images_at_once(siamese: Siamese, micro_batch: int, processes: int, *, synchronised: bool) -> int | None:
-    """How many images are seen together by what looks at more than one: batch normalisation, and predictors that split
-    a batch. None where nothing does, and a result depends on the total batch alone."""
-    if siamese.predictor.per_process:
+def images_at_once(model: nn.Module, micro_batch: int, sharing: int) -> int | None:
+    """How many images are seen together by what looks at more than one: predictors that split a batch, and batch
+    normalisation, whose statistics so many processes are ``sharing``. None where nothing does, and a result depends on
+    the total batch alone."""
+    if isinstance(model, Siamese) and model.predictor.per_process:
         return micro_batch
-    if not any(isinstance(module, _BatchNorm) for module in siamese.modules()):
-        return None
-    return micro_batch * (processes if synchronised else 1)
+    return micro_batch * sharing if any(isinstance(module, _BatchNorm) for module in model.modules()) else None
+
+
+def given_to(
+    model: nn.Module, micro_batch: int, sharing: int, accelerator: Accelerator, images: int | None, fingerprint: str
+) -> dict[str, Any]:
+    """What a result rests on beside settings: :data:`GIVEN`, and which images; see :func:`images_at_once`."""
+    at_once = images_at_once(model, micro_batch, sharing)
+    return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once, IMAGES: images, FINGERPRINT: fingerprint}
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:

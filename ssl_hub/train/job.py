@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import gather_object
@@ -17,7 +18,33 @@ from ssl_hub.train import checkpoint, run
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.outcome import AccuracyMonitor
 from ssl_hub.train.step import Trainer
-from ssl_hub.train.stopwatch import Stopwatch
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Seconds that passed inside iterators, since they were last taken."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def over(self, items: Iterable[T]) -> Iterator[T]:
+        """The same items; the time until each is there counts."""
+        iterator = iter(items)
+        while True:
+            started = time.perf_counter()
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+            finally:
+                self._seconds += time.perf_counter() - started
+            yield item
+
+    def take(self) -> float:
+        """The seconds so far; counting starts again at zero."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
 
 @dataclass(frozen=True)

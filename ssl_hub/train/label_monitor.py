@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 from accelerate import Accelerator
-from numpy.typing import NDArray
 from torch import nn
 
 from ssl_hub.config import Recipe
@@ -16,15 +15,16 @@ from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import cross_validation
 from ssl_hub.evaluate.agreement import everywhere, same_data
-from ssl_hub.evaluate.cross_validation import dealt
+from ssl_hub.evaluate.cross_validation import Rows, dealt
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.labels import labels_of
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.overlap import copies_in
 from ssl_hub.evaluate.protocols import Cached
+from ssl_hub.evaluate.subject import transform_of
 from ssl_hub.model.results import Result
-from ssl_hub.train.outcome import AccuracyMonitor, KNNMonitor, thinned, transform_for
+from ssl_hub.train.outcome import AccuracyMonitor, KNNMonitor, thinned
 from ssl_hub.train.together import on_main, same_buffers
 
 FOLDS, SEED = 5, 0
@@ -68,36 +68,30 @@ class LabelMonitor:
         Collective over processes.
         """
         same_buffers(backbone, accelerator)
-        transform, runtime = transform_for(self._recipe), self._recipe.runtime
+        transform, runtime = transform_of(self._recipe), self._recipe.runtime
         features = extract(backbone, self._source, transform, workers=runtime.workers, accelerator=accelerator)
         found: dict[str, float] = {}
         on_main(accelerator, lambda: found.update(cross_validated(features, self._fold_of, k=runtime.knn_k)))
         return found
 
 
-def cross_validated(features: Features, fold_of: NDArray[np.int64], *, k: int, seed: int = SEED) -> dict[str, float]:
+def cross_validated(features: Features, fold_of: Rows, *, k: int, seed: int = SEED) -> dict[str, float]:
     """``knn_top1``, ``knn_low``, ``knn_high`` and the same of ``probe``, in percent, over all rows of labelled
     features."""
     assert features.classes is not None
     present, y = np.unique(features.y, return_inverse=True)  # a class without images is no class to be missed
     features = replace(features, y=y, classes=tuple(features.classes[place] for place in present))
-    measures: dict[str, Callable[[Features, Features], list[Result]]] = {
-        "knn": lambda bank, queries: knn(bank, queries, k=k),
-        "probe": lambda bank, queries: linear_probe(bank, queries, QUICK, seed=seed)[1],
+    rows = features.rows
+    measures: dict[str, Callable[[Rows, Rows], list[Result]]] = {
+        "knn": lambda fitted, judged: knn(rows(fitted), rows(judged), k=k),
+        "probe": lambda fitted, judged: linear_probe(rows(fitted), rows(judged), QUICK, seed=seed)[1],
     }
     found: dict[str, float] = {}
     for name, measure in measures.items():
-        by_rows = _by_rows(features, measure)
-        top1 = cross_validation.cross_validated(fold_of, by_rows, split=features.split)[0]
+        top1 = cross_validation.cross_validated(fold_of, measure, split=features.split)[0]
         assert top1.interval is not None
         found |= {f"{name}_top1": top1.value, f"{name}_low": top1.interval[0], f"{name}_high": top1.interval[1]}
     return found
-
-
-def _by_rows(
-    features: Features, measure: Callable[[Features, Features], list[Result]]
-) -> Callable[[NDArray[np.int64], NDArray[np.int64]], list[Result]]:
-    return lambda fitted, judged: measure(features.rows(fitted), features.rows(judged))
 
 
 def _labelled(source: Source) -> Source:

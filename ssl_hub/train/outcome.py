@@ -14,7 +14,6 @@ from ssl_hub.config import Data, Recipe
 from ssl_hub.data.bad_images import without_bad
 from ssl_hub.data.images import decoded
 from ssl_hub.data.sources import Source, open_part
-from ssl_hub.data.views import EvalTransform, eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.intervals import wilson
@@ -23,6 +22,7 @@ from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import listed
 from ssl_hub.evaluate.overlap import refuse_overlap
 from ssl_hub.evaluate.record import Recorder
+from ssl_hub.evaluate.subject import transform_of
 from ssl_hub.evaluate.work import Work
 from ssl_hub.hub.store import home
 from ssl_hub.model.release import add_classifier
@@ -32,11 +32,6 @@ from ssl_hub.train.together import on_main, same_buffers
 BANK, QUERIES = 20_000, 5_000  # images of the kNN monitor at most, evenly spaced over the splits
 PROBED_IMAGES = 200_000  # training images up to which a run probes itself at its end
 TOO_MANY = f"more than {PROBED_IMAGES:,} training images; probe it with a command of its own"
-
-
-def transform_for(recipe: Recipe) -> EvalTransform:
-    """The evaluation transform that goes with a recipe's views."""
-    return eval_transform(size=recipe.views.size, **recipe.views.evaluation, value_range=recipe.data.range)
 
 
 def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
@@ -95,7 +90,7 @@ class KNNMonitor:
         if self._pair is None:
             return {}
         same_buffers(backbone, accelerator)
-        transform, workers = transform_for(self._recipe), self._recipe.runtime.workers
+        transform, workers = transform_of(self._recipe), self._recipe.runtime.workers
         bank, queries = (
             extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in self._pair
         )
@@ -140,7 +135,7 @@ def _probed(
 ) -> list[Result]:
     same_buffers(backbone, accelerator)
     shared = refuse_overlap(*pair, accelerator=accelerator, way_out="")
-    transform, workers = transform_for(recipe), recipe.runtime.workers
+    transform, workers = transform_of(recipe), recipe.runtime.workers
     recorder = Recorder(backbone, *pair, shared, Work(device=accelerator.device, accelerator=accelerator))
     train, test = (extract(backbone, source, transform, workers=workers, accelerator=accelerator) for source in pair)
     results: list[Result] = []

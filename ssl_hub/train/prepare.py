@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +14,21 @@ from accelerate.utils import gather_object
 
 from ssl_hub.codec import DESCRIPTION, changes, flat, to_dict
 from ssl_hub.config import Recipe
-from ssl_hub.data.bad_images import skipping
-from ssl_hub.data.inventory import for_the_record, inventory
-from ssl_hub.data.loaders import Loader, TrainLoader
-from ssl_hub.data.shards import open_shards
-from ssl_hub.data.sources import SOURCES, open_part
-from ssl_hub.data.streams import StreamLoader, left_over, steps_per_epoch
-from ssl_hub.data.survey import start_of_stream
-from ssl_hub.data.value_range import ValueRange
-from ssl_hub.data.views import TwoViews
+from ssl_hub.data.loaders import Loader
+from ssl_hub.data.sources import SOURCES
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.agreement import everywhere, same_data
+from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.hub.weights import INITIALISED_FROM, Initial
 from ssl_hub.model.devices import is_queued
 from ssl_hub.model.parts import PLUGINS, from_plugins
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
-from ssl_hub.model.results import installed_versions
-from ssl_hub.model.siamese import Siamese, arranged, build
+from ssl_hub.model.results import now
+from ssl_hub.model.siamese import Siamese, arranged
 from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
-from ssl_hub.train.given import AT_ONCE, FINGERPRINT, GIVEN, IMAGES, PRECISION, Change, images_at_once, refuse
+from ssl_hub.train.feeding import inventory_of, open_loader
+from ssl_hub.train.given import GIVEN, Change, given_to, refuse
 from ssl_hub.train.given import changed as changed_facts
 from ssl_hub.train.job import Job
 from ssl_hub.train.label_monitor import accuracy_monitor
@@ -54,14 +45,12 @@ from ssl_hub.train.launch import (
     open_accelerator,
     processes_of_bn,
     set_threads,
-    synchronises,
 )
 from ssl_hub.train.monitor import Monitor
 from ssl_hub.train.optim import scaled_lr
-from ssl_hub.train.starting import bn_warning, normalised, weights_of, with_range
+from ssl_hub.train.starting import begun_from, bn_warning, normalised, weights_of, with_range
 from ssl_hub.train.step import Trainer
 from ssl_hub.train.together import on_main, together
-from ssl_hub.zoo.advice import while_training
 
 
 @contextmanager
@@ -93,16 +82,9 @@ def prepare(
 
 @contextmanager
 def _prepared(
-    recipe: Recipe,
-    folder: Path,
-    launcher: Launcher | None,
-    accelerator: Accelerator,
-    *,
-    resume: run.Resume,
-    overwrite: bool,
-    allow_change: Sequence[str],
-    set_by_user: Collection[str],
-) -> Iterator[Job]:
+    recipe: Recipe, folder: Path, launcher: Launcher | None, accelerator: Accelerator, *, resume: run.Resume,
+    overwrite: bool, allow_change: Sequence[str], set_by_user: Collection[str],
+) -> Iterator[Job]:  # fmt: skip
     """:func:`prepare`, once the processes have met."""
     threads = set_threads(launcher, beside=recipe.runtime.workers if is_queued(accelerator.device) else 0)
     job = job_id(launcher)
@@ -119,57 +101,76 @@ def _prepared(
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
     if finished:
         raise run.Finished
-    loader, images, fingerprint = open_loader(recipe, accelerator)
-    replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
-    accuracy = accuracy_monitor(recipe, accelerator)
-    trainer = _trainer(recipe, loader, accelerator, start)
-    origin = before.get(INITIALISED_FROM)
-    if start is not None:
-        said = bn_warning(recipe, trainer.siamese.encoder.backbone)
-        origin = {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
-    predictor = trainer.siamese.predictor
-    now = given_to(trainer.siamese, recipe, loader, accelerator) | {IMAGES: images, FINGERPRINT: fingerprint}
-    changed += changed_facts(before, now)
-    refuse([change for change in changed if change.name in GIVEN], allow_change)
-    facts = {
-        "seed": recipe.train.seed,
-        "processes": accelerator.num_processes,
-        "batch_size": {
-            "total": recipe.train.batch_size,
-            "per_process": loader.micro_batch_size,
-            "accumulation": recipe.train.accumulation,
-        },
-        "learning_rate": {"value": trainer.lr, "factors": _scaled_lr(recipe, loader, accelerator)[1]},
-        "steps": trainer.total_steps,
-        **now,
-        "measured_on": None if accuracy.unmeasurable else accuracy.name,
-        **({} if origin is None else {INITIALISED_FROM: origin}),
-        **({PLUGINS: needed} if (needed := from_plugins(recipe) | _data_of_a_plugin(recipe)) else {}),
-        "resident": loader.resident,
-        "inventory": _inventory(recipe, loader) if accelerator.is_main_process else None,
-        "device": str(accelerator.device),
-        **({} if (solver := predictor.solver_on(accelerator.device)) is None else {"predictor_solver": solver}),
-        **({} if replays is None else {"cuda_graphs": replays}),
-        "threads_per_process": threads,
-        "versions": installed_versions(),
-        "git_commit": run.git_commit(),
-        "command": before.get("command", shlex.join(sys.argv)),
-        "started": before.get("started", _now()),
-        run.JOB: job,
-        "warning": missing_processes(launcher, accelerator.num_processes),
-    }
-    ready = Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, bool(resume))
+    ready, given = _ready(recipe, folder, accelerator, start, before, allow_change, resumed=bool(resume))
+    changed += given
+    facts = ready.facts
+    facts |= _facts(ready, before.get(INITIALISED_FROM) if start is None else _origin(ready, start, normalised_by))
+    facts |= run.facts_of(before, accelerator.num_processes, job)
+    facts |= {"threads_per_process": threads, "warning": missing_processes(launcher, accelerator.num_processes)}
     accelerator.wait_for_everyone()  # all have checked the folder, and none sees what another has put there since
     with run.held(folder, accelerator, resume=resume, overwrite=overwrite):
         if resume:
             ready.load()
-            facts |= _history(before, changed, trainer.step)
+            facts |= _history(before, changed, ready.trainer.step)
         on_main(accelerator, lambda: write_recipe(folder, recipe, facts))
         accelerator.init_trackers("ssl_hub", config=_scalars(recipe))
         yield ready
 
 
-def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None) -> Trainer:
+def _ready(
+    recipe: Recipe, folder: Path, accelerator: Accelerator, start: Initial | None, before: Mapping[str, Any],
+    allow_change: Sequence[str], *, resumed: bool,
+) -> tuple[Job, list[Change]]:  # fmt: skip
+    """The run before its first step, and what it is given that it was not given ``before``."""
+    loader, images, fingerprint = open_loader(recipe, accelerator)
+    replays = check_replays(recipe.runtime.compile, accelerator, accumulation=recipe.train.accumulation)
+    accuracy = accuracy_monitor(recipe, accelerator)
+    lr, factors = scaled_lr(
+        recipe.optim,
+        batch_per_process=loader.micro_batch_size,
+        processes=accelerator.num_processes,
+        accumulation=recipe.train.accumulation,
+    )
+    trainer = _trainer(recipe, loader, accelerator, start, lr)
+    sharing = processes_of_bn(accelerator, recipe.train.sync_bn, recipe.train.sync_bn_group)
+    given = given_to(trainer.siamese, loader.micro_batch_size, sharing, accelerator, images, fingerprint)
+    changed = changed_facts(before, given)
+    refuse(changed, allow_change)
+    facts = {"learning_rate": {"value": lr, "factors": factors}, **given}
+    facts |= {} if replays is None else {"cuda_graphs": replays}
+    return Job(recipe, folder, accelerator, loader, trainer, Monitor(), accuracy, facts, resumed), changed
+
+
+def _facts(ready: Job, origin: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What recipe.json says of a run beside its settings and what it was given; ``origin`` is that of its weights."""
+    recipe, loader, accelerator, trainer = ready.recipe, ready.loader, ready.accelerator, ready.trainer
+    plugins = from_plugins(recipe) | _data_of_a_plugin(recipe)
+    solver = trainer.siamese.predictor.solver_on(accelerator.device)
+    return {
+        "seed": recipe.train.seed,
+        "batch_size": {
+            "total": recipe.train.batch_size,
+            "per_process": loader.micro_batch_size,
+            "accumulation": recipe.train.accumulation,
+        },
+        "steps": trainer.total_steps,
+        "measured_on": None if ready.accuracy.unmeasurable else ready.accuracy.name,
+        **({} if origin is None else {INITIALISED_FROM: origin}),
+        **({PLUGINS: plugins} if plugins else {}),
+        "resident": loader.resident,
+        "inventory": inventory_of(recipe, loader) if accelerator.is_main_process else None,
+        "device": str(accelerator.device),
+        **({} if solver is None else {"predictor_solver": solver}),
+    }
+
+
+def _origin(ready: Job, start: Initial, normalised_by: str) -> dict[str, Any]:
+    """Where the weights that a run starts from are from, and what it makes of them."""
+    said = bn_warning(ready.recipe, ready.trainer.siamese.encoder.backbone)
+    return {**start.origin, "normalised_by": normalised_by, **({} if said is None else {"warning": said})}
+
+
+def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: Initial | None, lr: float) -> Trainer:
     """The model with its optimiser, freshly initialised but for what it starts from, the same on every process."""
     schedule = recipe.train
     group = schedule.sync_bn_group
@@ -181,15 +182,11 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
             f"train.freeze_backbone_epochs is {schedule.freeze_backbone_epochs:g}, {frozen_steps} of {total} steps: the"
             " backbone would never be trained"
         )
-    torch.manual_seed(schedule.seed)
-    siamese = build(recipe)
-    if start is not None:
-        siamese.start_from(start.tensors, where=f"backbone.init {recipe.backbone.init}")
     trainer = Trainer(
-        _arranged(siamese, recipe, accelerator),
+        _arranged(begun_from(start, recipe), recipe, accelerator),
         recipe.optim,
         accelerator,
-        lr=_scaled_lr(recipe, loader, accelerator)[0],
+        lr=lr,
         total_steps=total,
         warmup_steps=round(recipe.optim.warmup_epochs * loader.steps_per_epoch),
         accumulation=schedule.accumulation,
@@ -205,38 +202,13 @@ def _data_of_a_plugin(recipe: Recipe) -> dict[str, str]:
     return {} if owner == OURS else {f"data {name}": owner}
 
 
-def _scaled_lr(recipe: Recipe, loader: Loader, accelerator: Accelerator) -> tuple[float, str]:
-    return scaled_lr(
-        recipe.optim,
-        batch_per_process=loader.micro_batch_size,
-        processes=accelerator.num_processes,
-        accumulation=recipe.train.accumulation,
-    )
-
-
-def given_to(siamese: Siamese, recipe: Recipe, loader: Loader, accelerator: Accelerator) -> dict[str, Any]:
-    """What a result rests on beside settings and data; see :mod:`~ssl_hub.train.given`."""
-    train = recipe.train
-    at_once = images_at_once(
-        siamese,
-        loader.micro_batch_size,
-        processes_of_bn(accelerator, train.sync_bn, train.sync_bn_group),
-        synchronised=synchronises(accelerator, train.sync_bn),
-    )
-    return {PRECISION: accelerator.mixed_precision, AT_ONCE: at_once}
-
-
 def _history(before: dict[str, Any], changed: Sequence[Change], step: int) -> dict[str, Any]:
     """What was changed and when a run went on, after what is known of that already."""
     changes = [{"at_step": step, **change._asdict()} for change in changed]
     return {
         "changed": [*before.get("changed", []), *changes],
-        "resumed": [*before.get("resumed", []), {"at_step": step, "at": _now()}],
+        "resumed": [*before.get("resumed", []), {"at_step": step, "at": now()}],
     }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _scalars(recipe: Recipe) -> dict[str, Any]:
@@ -252,60 +224,6 @@ def _same_folder(folder: Path, accelerator: Accelerator, **seen: bool) -> None:
         raise UsageError(
             f"processes see different contents of {folder}: choose an --output on storage that all nodes share"
         )
-
-
-def open_loader(recipe: Recipe, accelerator: Accelerator) -> tuple[TrainLoader | StreamLoader, int | None, str]:
-    """Where this process's views come from, the number of images that they are of (None where unknown), and what tells
-    these images from others: the same on all processes."""
-    data, schedule = recipe.data, recipe.train
-    views = TwoViews(recipe.views, seed=schedule.seed)
-    settings: dict[str, Any] = {
-        "batch_size": schedule.batch_size,
-        "accumulation": schedule.accumulation,
-        "rank": accelerator.process_index,
-        "world": accelerator.num_processes,
-        "seed": schedule.seed,
-        "device": accelerator.device,
-        "workers": recipe.runtime.workers,
-        "channels_last": recipe.runtime.channels_last,
-    }
-    max_bad_images = data.max_bad_images if data.on_bad_image == "skip" else None
-    if data.stream:
-        if data.label_column is not None:
-            raise UsageError(
-                f"data.label_column is {data.label_column!r}, and a stream's labels are not read; set it to none"
-            )
-        shards = everywhere(
-            accelerator, lambda: open_shards(data.name, data.pretrain_split, image_column=data.image_column)
-        )
-        fingerprint = same_data(accelerator, shards)
-        steps = steps_per_epoch(
-            shards.images, schedule.batch_size, epochs=schedule.epochs, max_steps=schedule.max_steps
-        )
-        settings |= {"shuffle_buffer": data.shuffle_buffer, "max_bad_images": max_bad_images, "value_range": data.range}
-        return StreamLoader(shards, views, steps_per_epoch=steps, **settings), shards.images, fingerprint
-    source = everywhere(accelerator, lambda: open_part(data, data.pretrain_split))
-    fingerprint = same_data(accelerator, source)
-    if max_bad_images is not None:
-        source = skipping(source, max_bad_images)
-    return everywhere(accelerator, lambda: TrainLoader(source, views, **settings)), len(source), fingerprint
-
-
-def _inventory(recipe: Recipe, loader: TrainLoader | StreamLoader) -> dict[str, Any] | None:
-    """What the run trains on, without names of files; what is wrong with it is said. Of a stream the start is looked
-    at, and nothing recorded."""
-    values = ValueRange.parse(recipe.data.range)
-    if isinstance(loader, TrainLoader):
-        known = inventory(loader.source, values=values)
-        recorded = for_the_record(known)
-    else:
-        order = loader.order
-        known, recorded = start_of_stream(order.shards, values), None
-        if (said := left_over(len(order.shards), order.world)) is not None:
-            print(f"warning: {said}", file=sys.stderr)
-    for warning in while_training(recipe.data.pretrain_split, known):
-        print(f"warning: {warning}", file=sys.stderr)
-    return recorded
 
 
 def _arranged(siamese: Siamese, recipe: Recipe, accelerator: Accelerator) -> Siamese:

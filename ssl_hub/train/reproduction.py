@@ -7,9 +7,12 @@ import platform
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.sources import open_source
@@ -19,7 +22,8 @@ from ssl_hub.hub import store
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
 from ssl_hub.model.results import read_results
-from ssl_hub.tables.cells import Table
+from ssl_hub.model.standing import is_part, standing_in
+from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.paper import TABLES
 from ssl_hub.tables.pooling import Terms
@@ -28,9 +32,8 @@ from ssl_hub.tables.runs import Run, find_runs
 from ssl_hub.train import begun, grid
 from ssl_hub.train.lock import locked
 from ssl_hub.train.plan import PLAN, Plan, Scale, check_budget, sized
-from ssl_hub.train.reproduction_tasks import UNTRAINED, point, probes, trainings
 
-TRIAL = "trial"
+UNTRAINED, TRIAL = "untrained", "trial"  # folders beside those of the cells
 TRIAL_STEPS, TRIAL_IMAGES = 20, 4096
 BUDGET_MINUTES = 60.0
 
@@ -76,26 +79,9 @@ def reproduce(
         raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
     if data is not None:
         data = grid.findable(data)
-    fixed = {"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}
     there = begun.read(Plan, folder / PLAN, what="reproduction")
-    if there is not None:
-        given = {name: value for name, value in fixed.items() if value is not None}
-        begun.refuse_other(there, given, folder, what="reproduction")
-        plan = there
-    elif data is None:
-        raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
-    elif budget_minutes is not None and scale != "mini":
-        raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
-    else:
-        minutes = None if scale != "mini" else BUDGET_MINUTES if budget_minutes is None else budget_minutes
-        plan = Plan(table=table, data=data, scale=scale or "paper", budget_minutes=minutes)
-    here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    plan = replace(
-        plan,
-        cells=cells or plan.cells,
-        seeds=seeds or plan.seeds or chosen.repeats,
-        machine=plan.machine or here,
-    )
+    plan = _planned({"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}, there, folder)
+    plan = replace(plan, cells=cells or plan.cells, seeds=seeds or plan.seeds or chosen.repeats)
     cells_chosen = plan.chosen(chosen)
     if there is None:
         check_budget(plan, cells_chosen, jobs=jobs)
@@ -104,10 +90,27 @@ def reproduce(
             plan = _sized(plan, chosen, folder, jobs, lock)
         begun.write(folder / PLAN, plan)
         print(f"{chosen.title}\n{plan.words()}\nin {folder}", file=sys.stderr)
-        failed = grid.work_through(trainings(plan, chosen, folder), at_once=jobs, lock=lock)
-        failed += grid.work_through(probes(plan, chosen, folder), at_once=jobs, lock=lock)
+        failed = grid.work_through(_trainings(plan, chosen, folder), at_once=jobs, lock=lock)
+        failed += grid.work_through(_probes(plan, chosen, folder), at_once=jobs, lock=lock)
     grid.refuse_failed(failed)
     return summarised(plan, chosen, folder)
+
+
+def _planned(asked: Mapping[str, Any], there: Plan | None, folder: Path) -> Plan:
+    """The plan that is ``there``, or else the one that is asked for. Raises UsageError where they contradict."""
+    data, scale, minutes = asked["data"], asked["scale"], asked["budget_minutes"]
+    here = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    if there is not None:
+        given = {name: value for name, value in asked.items() if value is not None}
+        begun.refuse_other(there, given, folder, what="reproduction")
+        return replace(there, machine=there.machine or here)
+    if data is None:
+        raise UsageError(f"nothing was begun in {folder}; give --data: a name, a path or a Hub id")
+    if minutes is not None and scale != "mini":
+        raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
+    if scale == "mini" and minutes is None:
+        minutes = BUDGET_MINUTES
+    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here)
 
 
 def summarised(plan: Plan, table: Table, folder: Path) -> Report:
@@ -162,7 +165,7 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
         return replace(plan, images=len(open_source(plan.data, data.pretrain_split)))
     available = len(open_source(plan.data, data.train_split))
     some = replace(plan, images=available, every=max(1, available // TRIAL_IMAGES))
-    trial = replace(point(some, cells[0], folder), folder=folder / TRIAL).training(0)
+    trial = replace(_point(some, cells[0], folder), folder=folder / TRIAL).training(0)
     shutil.rmtree(trial.folder, ignore_errors=True)
     steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=5")
     print(f"measuring the speed: one short run, {TRIAL_STEPS} steps of {cells[0].name}", file=sys.stderr)
@@ -183,3 +186,54 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
         seconds_each=max(0.0, seconds - TRIAL_STEPS * batch * per_image),
         jobs=jobs,
     )
+
+
+def _point(plan: Plan, cell: Cell, folder: Path) -> grid.Point:
+    """What is trained for one cell."""
+    return grid.Point(
+        name=cell.name,
+        folder=folder / cell.folder,
+        recipe=cell.recipe,
+        settings=plan.overrides(cell),
+        data=plan.data,
+        steps=plan.steps(cell),
+    )
+
+
+def _trainings(plan: Plan, table: Table, folder: Path) -> list[grid.Task]:
+    """A run for each cell and seed."""
+    return grid.trainings([_point(plan, cell, folder) for cell in plan.chosen(table)], plan.seeds)
+
+
+def _probes(plan: Plan, table: Table, folder: Path) -> list[grid.Task]:
+    """The probe of each run that was trained, and of the backbone before training for each seed."""
+    of_runs: list[grid.Task] = []
+    of_untrained: dict[int, grid.Task] = {}
+    for seed, cell in product(range(plan.seeds), plan.chosen(table)):
+        run, protocol = _point(plan, cell, folder).run(seed), plan.protocol(cell)
+        named = ("--protocol", protocol.removeprefix("linear-"), "--seed", str(seed))
+        if grid.is_trained(run):
+            of_runs.append(
+                grid.Task(
+                    name=f"probe of {cell.name}, seed {seed}",
+                    arguments=("probe", str(run), *named),
+                    folder=run,
+                    done=partial(_probed, run, protocol),
+                )
+            )
+            aside = folder / UNTRAINED / f"seed-{seed}"
+            untrained = grid.Task(
+                name=f"probe of the untrained backbone, seed {seed}",
+                arguments=("probe", f"init:{run}", *named, "--json"),
+                folder=aside,
+                done=partial(_probed, aside, protocol),
+                prints_results=True,
+            )
+            of_untrained.setdefault(seed, untrained)
+    return [*of_runs, *of_untrained.values()]
+
+
+def _probed(folder: Path, protocol: str) -> bool:
+    """Whether that very protocol has measured a whole split that was not fitted to."""
+    counted = standing_in(folder).counted
+    return any(protocol_of(r.protocol, r.settings) == protocol and not is_part(r.split) for r in counted)

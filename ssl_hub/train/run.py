@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model import files
 from ssl_hub.model.checkpoints import CHECKPOINTS as CHECKPOINTS
 from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
+from ssl_hub.model.results import installed_versions, now
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.together import Alike, on_main
@@ -65,8 +66,7 @@ def finish(folder: Path) -> None:
         raise UsageError(
             f"{folder / gone[0]} was removed while the run was finishing; its release is lost: train again"
         )
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    write_recipe(folder, read_recipe(folder), {**read_facts(folder), FINISHED: now})
+    write_recipe(folder, read_recipe(folder), {**read_facts(folder), FINISHED: now()})
     files.record(folder, RECIPE)
 
 
@@ -214,6 +214,18 @@ def save(
         folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent, last=last,
         then=lambda: _forget_replaced(folder),
     )  # fmt: skip
+
+
+def facts_of(before: Mapping[str, Any], processes: int, job: str | None) -> dict[str, Any]:
+    """What every run records of how it came about; the first command and its date stay as they were ``before``."""
+    return {
+        "processes": processes,
+        JOB: job,
+        "versions": installed_versions(),
+        "git_commit": git_commit(),
+        "command": before.get("command", shlex.join(sys.argv)),
+        "started": before.get("started", now()),
+    }
 
 
 def git_commit() -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
@@ -19,6 +20,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.hub.weights import INITIALISED_FROM, Initial, initial
 from ssl_hub.model.normalisation import with_statistics
+from ssl_hub.model.siamese import Siamese, build
 from ssl_hub.train.together import on_main
 
 NORMALISATION = ("views.mean", "views.std")
@@ -54,6 +56,15 @@ def weights_of(recipe: Recipe, before: Mapping[str, Any], accelerator: Accelerat
             " it has no checkpoint to go on from: restore those weights, or start anew with --overwrite"
         )
     return found
+
+
+def begun_from(start: Initial | None, recipe: Recipe) -> Siamese:
+    """The model of a recipe before its first step, drawn by its seed but for the weights that it starts from."""
+    torch.manual_seed(recipe.train.seed)
+    siamese = build(recipe)
+    if start is not None:
+        siamese.start_from(start.tensors, where=f"backbone.init {recipe.backbone.init}")
+    return siamese
 
 
 def with_range(recipe: Recipe, found: Initial | None, was: Recipe | None, set_by_user: Collection[str]) -> Recipe:

@@ -174,17 +174,7 @@ def planned(
     if there is None and recipe is None:
         raise UsageError(f"no sweep was begun in {folder}: it has no {SWEEP}")
     if there is not None:
-        if recipe is None:
-            wanted = {key: value for key, value in given.items() if value is not None}
-        else:  # nothing is left to the folder
-            wanted = {**given, "settings": given["settings"] or {}}
-        begun.refuse_other(there, wanted, folder, what="sweep")
-        if varied and varied.keys() != there.axes.keys():
-            raise UsageError(
-                f"{folder} holds a sweep over {', '.join(there.axes)}, not {', '.join(varied)}; choose another --out"
-            )
-        in_order = {key: varied[key] for key in there.axes} if varied else there.axes
-        plan = replace(there, axes=in_order, seeds=there.seeds if seeds is None else seeds)
+        plan = _merged(there, given, varied, seeds, folder)
     elif not varied:
         raise UsageError("nothing to sweep over: give a setting several values, as in predictor.rho=0.1,0.3,0.5")
     else:
@@ -195,6 +185,26 @@ def planned(
         )
     plan.check()
     return plan, folder
+
+
+def _merged(
+    there: Sweep, given: Mapping[str, object], varied: Mapping[str, list[str]], seeds: int | None, folder: Path
+) -> Sweep:
+    """The sweep that was begun in the folder, with other values and seeds where they are given.
+
+    Raises UsageError where another sweep is meant.
+    """
+    if given["recipe"] is None:
+        wanted = {key: value for key, value in given.items() if value is not None}
+    else:  # nothing is left to the folder
+        wanted = {**given, "settings": given["settings"] or {}}
+    begun.refuse_other(there, wanted, folder, what="sweep")
+    if varied and varied.keys() != there.axes.keys():
+        raise UsageError(
+            f"{folder} holds a sweep over {', '.join(there.axes)}, not {', '.join(varied)}; choose another --out"
+        )
+    in_order = {key: varied[key] for key in there.axes} if varied else there.axes
+    return replace(there, axes=in_order, seeds=there.seeds if seeds is None else seeds)
 
 
 def begun_in(name: str | Path) -> Outcome | None:

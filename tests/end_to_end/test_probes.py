@@ -17,7 +17,7 @@ import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.data.sources import open_source
 from ssl_hub.evaluate.features import extract
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results

@@ -14,7 +14,7 @@ from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import embed, nearest, similar
 from ssl_hub.evaluate.features import PixelModel, extract
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 
 
 @pytest.fixture

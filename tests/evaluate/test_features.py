@@ -24,7 +24,8 @@ def numbered(count, labelled=True, split="train"):
 
 
 class Backbone(nn.Module):
-    """Has all that eval mode changes: batch statistics, dropout, and a part that is in eval mode during training."""
+    """Has all that eval mode changes: batch statistics, dropout, a part that is in eval mode during training, and what
+    is kept for evaluation, as biases of attention are, until training throws it away."""
 
     def __init__(self):
         super().__init__()
@@ -34,7 +35,13 @@ class Backbone(nn.Module):
         self.frozen_norm.eval()
         self.grad_modes = []
 
+    def train(self, mode=True):
+        if mode:
+            self.kept = None
+        return super().train(mode)
+
     def forward(self, images):
+        self.kept = images
         self.grad_modes.append((torch.is_grad_enabled(), self.norm.training))
         return self.dropout(self.frozen_norm(self.norm(images))).mean(dim=(2, 3))
 
@@ -55,7 +62,7 @@ def test_the_backbone_is_the_same_before_and_after():
     first, second = (extract(model, numbered(9), TRANSFORM, batch_size=4) for _ in range(2))
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
     assert [module.training for module in model.modules()] == flags and flags.count(False) == 1
-    assert set(model.grad_modes) == {(False, False)}
+    assert set(model.grad_modes) == {(False, False)} and model.kept is None
     assert (first.x == second.x).all()  # dropout is off
 
 

@@ -21,8 +21,8 @@ from ssl_hub.evaluate.extraction import Extraction, held_out
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.holdout import stratified_folds, stratified_holdout
 from ssl_hub.evaluate.labels import labels_of
-from ssl_hub.evaluate.model import open_model
 from ssl_hub.evaluate.overlap import copies_in
+from ssl_hub.evaluate.subject import open_model
 
 PIXELS = partial(ssl_hub.knn, "pixels", "digits", image_size=16, workers=0)
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import read_results
 

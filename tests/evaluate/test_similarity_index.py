@@ -12,8 +12,8 @@ from ssl_hub.cli import main
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, similar
-from ssl_hub.evaluate.model import open_model
 from ssl_hub.evaluate.similarity_index import index_path, kept
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.exporting.parity import pictures
 
 

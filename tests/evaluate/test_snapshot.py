@@ -11,7 +11,7 @@ import torch
 import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.exporting.about import about
 from ssl_hub.exporting.program import make_program
 from ssl_hub.hub.weights import initial

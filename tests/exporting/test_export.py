@@ -12,7 +12,7 @@ import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import Subject, eval_transform, open_model
+from ssl_hub.evaluate.subject import Subject, eval_transform, open_model
 from ssl_hub.exporting.export import export
 from ssl_hub.exporting.formats import FORMATS
 from ssl_hub.exporting.program import make_program

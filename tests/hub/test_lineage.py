@@ -24,6 +24,7 @@ from ssl_hub.model.lineage import inherited, lineage_of, pretrained
 from ssl_hub.model.parts import with_defaults
 from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.train import finetune as finetuning
+from ssl_hub.train import finetune_task
 from ssl_hub.zoo import as_modified, get_recipe
 from tests.hub import checkpoints_of_others as others
 from tests.hub.releases import make_release, rewrite
@@ -109,9 +110,9 @@ def test_every_origin_has_its_steps_in_both_files(origins, origin):
 
 
 def test_timms_weights_keep_their_licence_through_fine_tuning(tmp_path, monkeypatch):
-    named = ssl_hub.evaluate.model.open_model("timm:resnet10_tiny", image_size=16)
+    named = ssl_hub.evaluate.subject.open_model("timm:resnet10_tiny", image_size=16)
     origin = {"kind": "timm", "name": "resnet10_tiny.theirs", "licence": "cc-by-nc-4.0"}
-    monkeypatch.setattr(finetuning, "open_model", lambda *_, **__: named._replace(origin=origin))
+    monkeypatch.setattr(finetune_task, "open_model", lambda *_, **__: named._replace(origin=origin))
     folder, _ = finetuning.finetune(
         "timm:resnet10_tiny@theirs", "digits", output=tmp_path / "run", image_size=16, **QUICK
     )

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save
 
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import eval_transform, knn, linear_probe
+from ssl_hub.evaluate.model import knn, linear_probe
+from ssl_hub.evaluate.subject import eval_transform
 from ssl_hub.hub.card import release_card
 from ssl_hub.hub.store import load, resolve
 from ssl_hub.hub.verify import verify

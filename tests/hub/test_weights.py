@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import ssl_hub
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.hub import store, weights
 from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.model import backbones

@@ -9,8 +9,8 @@ from torch import nn
 
 from ssl_hub.config import Optim, Part
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.features import eval_mode
 from ssl_hub.model.losses import LOSSES
+from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.normalisation import synchronised, with_statistics
 from ssl_hub.model.predictors import PREDICTORS
 from ssl_hub.model.siamese import Encoder, Siamese, build

@@ -12,7 +12,7 @@ import torch
 
 from ssl_hub.data.images import Pixels, Source
 from ssl_hub.data.sources import SOURCES
-from ssl_hub.evaluate.model import open_model
+from ssl_hub.evaluate.subject import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.report.page import SECTIONS, write_report
 from tests.report.chromium import EXECUTABLE, Chromium

@@ -122,7 +122,7 @@ def test_a_step_with_synchronised_bn_is_a_step(first_of_eight, name):
     assert isinstance(trainer.model, DistributedDataParallel) and not trainer.model.find_unused_parameters
     for branch in (trainer.siamese, trainer.siamese.target.network):
         assert count(branch, nn.SyncBatchNorm) == count(branch, BN) > 0  # every one, the target's too
-    assert images_at_once(trainer.siamese, 4, RANKS, synchronised=True) == 4 * RANKS
+    assert images_at_once(trainer.siamese, 4, RANKS) == 4 * RANKS
     forget()
     for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         os.environ.pop(variable)

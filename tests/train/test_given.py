@@ -15,7 +15,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
 from ssl_hub.stopping import Interrupted, StopSignal
-from ssl_hub.train import checkpoint, loop, prepare, run
+from ssl_hub.train import checkpoint, feeding, loop, prepare, run
 from ssl_hub.train.given import Change, changed, refuse
 
 QUICK = {
@@ -175,7 +175,7 @@ def test_batches_that_are_not_finite_are_said_to_be_and_are_no_collapse(photos, 
             for step, pairs in enumerate(super().epoch(epoch, start_step), start_step):
                 yield ((a * math.nan, b) for a, b in pairs) if step in (1, 2) else pairs
 
-    monkeypatch.setattr(prepare, "TrainLoader", Poisoned)
+    monkeypatch.setattr(feeding, "TrainLoader", Poisoned)
     settings = {"train.batch_size": 2, "train.max_steps": 14, "train.epochs": 2}  # an epoch is 7 batches
     folder = train(photos, tmp_path / "a" / "r", overrides=settings)
     told = capsys.readouterr().err

@@ -171,7 +171,7 @@ def test_a_backbone_that_would_never_be_trained_is_refused(tmp_path):
 
 
 def test_init_of_a_run_is_evaluated_with_the_weights_that_it_started_from(tmp_path, file):
-    from ssl_hub.evaluate.model import open_model
+    from ssl_hub.evaluate.subject import open_model
 
     folder = pretrain(tmp_path / "run", **{"backbone.init": str(file), **FROZEN})
     torch.manual_seed(0)

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from ssl_hub.data import overlap as module
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.overlap import copies, overlap
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.stored import Pixels
 
 
 def png(seed, *, size=8):

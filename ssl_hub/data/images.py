@@ -6,7 +6,7 @@ import copy
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,15 +20,6 @@ from ssl_hub.processes import share_of_cores
 
 if TYPE_CHECKING:
     from ssl_hub.data.bad_images import BadImages
-
-
-@runtime_checkable
-class Stored(Protocol):
-    """Images that lie somewhere, in files or tables, and can be told apart there before they are read."""
-
-    def origins(self) -> Iterator[Hashable]: ...
-
-    def sizes(self) -> NDArray[np.int64]: ...
 
 
 class _Joined:
@@ -111,14 +102,10 @@ class Source:
 
     def image(self, index: int) -> Image.Image:
         """Image ``index``, upright RGB. Raises :class:`UsageError` naming the file where it cannot be read."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
         return self._images[self._position(index)]
 
     def array(self, index: int) -> NDArray[np.uint8]:
         """Image ``index`` as uint8 ``[H, W, 3]``, which is sooner there than :meth:`image` for most JPEG files."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
         images, position = self._images, self._position(index)
         array = getattr(images, "array", None)
         return np.array(images[position]) if array is None else array(position)
@@ -148,8 +135,8 @@ class Source:
     def origins(self) -> Iterator[Hashable]:
         """What names each image whatever is opened: two images of one name are one, and None names nothing. Two of
         different names may have the same content."""
-        images = self._images
-        made = images.origins() if isinstance(images, Stored) else iter([None] * len(images))
+        origins = getattr(self._images, "origins", None)
+        made: Iterator[Hashable] = iter([None] * len(self._images)) if origins is None else origins()
         if self._positions is None:
             return made
         every = list(made)
@@ -157,7 +144,8 @@ class Source:
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each image as it is stored, int64 ``[N]``, not read for it; 0 of pixels, -1 of what is missing."""
-        every = self._images.sizes() if isinstance(self._images, Stored) else np.zeros(len(self._images), np.int64)
+        sizes = getattr(self._images, "sizes", None)
+        every: NDArray[np.int64] = np.zeros(len(self._images), np.int64) if sizes is None else sizes()
         return every if self._positions is None else every[self._positions]
 
     def id(self, index: int) -> str:
@@ -174,6 +162,8 @@ class Source:
         return str(position)
 
     def _position(self, index: int) -> int:
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
         return int(index if self._positions is None else self._positions[index])
 
     def subset(self, indices: Any) -> Source:
@@ -218,22 +208,17 @@ def joined(parts: Sequence[Source], name: str, split: str) -> Source:
 
     Raises :class:`UsageError` where two labelled parts do not have the same classes.
     """
-    whole = _concatenated(parts, name, split)
-    for part in parts:
-        for reason, some in part.passed_over.items():
-            whole.passed_over.add(reason, some.example, some.number)
-    return whole
-
-
-def _concatenated(parts: Sequence[Source], name: str, split: str) -> Source:
     labelled = [part for part in parts if part.classes is not None]
-    if not labelled:
-        return Source(name, split, _Joined(parts))
     for part in labelled:
         if part.classes != labelled[0].classes:
             raise UsageError(f"splits {labelled[0].split!r} and {part.split!r} of {name} have different classes")
     labels = [np.full(len(part), -1, np.int64) if part.labels is None else part.labels for part in parts]
-    return Source(name, split, _Joined(parts), classes=labelled[0].classes, labels=np.concatenate(labels))
+    classes, of_all = (labelled[0].classes, np.concatenate(labels)) if labelled else (None, None)
+    whole = Source(name, split, _Joined(parts), classes=classes, labels=of_all)
+    for part in parts:
+        for reason, some in part.passed_over.items():
+            whole.passed_over.add(reason, some.example, some.number)
+    return whole
 
 
 def decoded(source: Source, limit_bytes: int = 4 * 2**30) -> Source:

@@ -14,7 +14,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from ssl_hub.data.addresses import file_name, is_address, open_file, shown
+from ssl_hub.data.addresses import file_name, has_ending, is_address, open_file, shown
 from ssl_hub.data.columns import encoded, find_image_column
 from ssl_hub.data.endings import ending_of, expected_endings, image_endings
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
@@ -278,10 +278,11 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
     if data in SOURCES:
         raise UsageError(f"{data!r} is registered data, which is no stream; set data.stream=false")
-    found, where = shard_files(data), f"stream {data!r}"
-    if found is not None:
-        files = found.splits[resolve_split(split, found.splits, where)]
-        return ParquetShards(files, image_column, where) if found.are_tables else TarShards(files, image_column).check()
+    splits, where = shard_files(data), f"stream {data!r}"
+    if splits is not None:
+        files = splits[resolve_split(split, splits, where)]
+        tables = has_ending(files[0], (".parquet",))
+        return ParquetShards(files, image_column, where) if tables else TarShards(files, image_column).check()
     address = hub_address(data)
     if address is None:
         raise UsageError(

@@ -80,8 +80,7 @@ def _streamed(data: str) -> dict[str, list[str]]:
     archives = bool(files_by_split(path, ARCHIVES)) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
     if not (archives or is_address(data) or (re.search(r"[*{\[]", data) and not path.exists())):
         return {}
-    found = shard_files(data)
-    return {} if found is None else found.splits
+    return shard_files(data) or {}
 
 
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:

@@ -56,16 +56,11 @@ class Shards(Protocol):
         ...
 
 
-class TarShards:
-    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
+class _Files:
+    """Shards that are files, here or at addresses."""
 
-    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
-    which is meant.
-    """
-
-    def __init__(self, files: Sequence[str], column: str | None = None) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
-        self.column = None if column is None else column.lower().lstrip(".")
         self.images: int | None = None
 
     def __len__(self) -> int:
@@ -73,6 +68,18 @@ class TarShards:
 
     def names(self) -> list[str]:
         return [file_name(file) for file in self.files]
+
+
+class TarShards(_Files):
+    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
+
+    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
+    which is meant.
+    """
+
+    def __init__(self, files: Sequence[str], column: str | None = None) -> None:
+        super().__init__(files)
+        self.column = None if column is None else column.lower().lstrip(".")
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number, sample = self.files[shard], 0, ("", "")
@@ -173,27 +180,20 @@ def _sample(member: str) -> tuple[str, str]:
     return (folder + slash + name[1], name[2].lower()) if name else (member, "")
 
 
-class ParquetShards:
+class ParquetShards(_Files):
     """Parquet files with an image column. Not read by ``datasets``, whose threads can abort an exiting interpreter."""
 
     def __init__(self, files: Sequence[str], image_column: str | None, where: str) -> None:
         from datasets import Features
 
-        self.files = list(files)
+        super().__init__(files)
         with self._table(0) as table:
             self.column = find_image_column(Features.from_arrow_schema(table.schema_arrow), image_column, where)
-        self.images: int | None = None
         if len(self.files) <= _COUNTED or not is_address(self.files[0]):
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 self.images = sum(pool.map(self._rows, range(len(self.files))))
             if not self.images:
                 raise UsageError(f"{where} has no images: its {len(self.files)} files have no rows")
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def names(self) -> list[str]:
-        return [file_name(file) for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         number = 0

@@ -26,9 +26,9 @@ from torch import nn
 
 import ssl_hub
 from ssl_hub.atomic import replace_file
-from ssl_hub.model.backbones import SmallImageResNet
 from ssl_hub.model.results import read_results
 from ssl_hub.model.siamese import build
+from ssl_hub.model.small_resnets import SmallImageResNet
 from ssl_hub.train.step import Trainer
 
 RESULTS = Path(__file__).parent / "results" / "cpu-backbones.json"

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import SOURCES, open_source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.errors import UsageError
 
 PACKED = "cifar10-packed"

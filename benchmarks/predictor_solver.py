@@ -73,7 +73,7 @@ def trained(recipe_name: str, seed: int, steps: int, *, solver: str, nudge: floa
 def reading(trainer: Trainer, loss: Tensor) -> dict[str, Any]:
     predictor: Any = trainer.siamese.predictor
     correlation = predictor.correlation.value
-    exact = predictor_from_correlation(correlation.double(), eps=predictor.eps)
+    exact = predictor_from_correlation(correlation.double(), eps=predictor.formula["eps"])
     error = torch.linalg.matrix_norm(predictor.weight.detach().double() - exact, 2)
     weights = torch.cat([p.detach().flatten() for p in trainer.siamese.encoder.parameters()])
     return {"step": trainer.step, "loss": float(loss), "weights": weights, "error": float(error)}

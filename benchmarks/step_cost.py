@@ -25,8 +25,9 @@ import numpy as np
 import torch
 
 import ssl_hub
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import SOURCES
+from ssl_hub.data.stored import Pixels
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.prepare import Job, prepare
 from ssl_hub.train.together import agreed

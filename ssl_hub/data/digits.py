@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ssl_hub.data.draws import hashed, uniforms
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.splits import resolve_split
+from ssl_hub.data.stored import Pixels
 
 SIZE = 16  # pixels
 _SEED = 20211  # of the rendering and of the split: fixed, so that everybody measures on the same images

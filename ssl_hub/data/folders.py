@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from ssl_hub.data.endings import ARCHIVES, ending_of, expected_endings, image_endings
-from ssl_hub.data.images import Files, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.splits import HELD_OUT, WORDS, meaning, resolve_split, speaking_of_splits, split_names
+from ssl_hub.data.stored import Files
 from ssl_hub.errors import UsageError
 
 _LEVELS = 3  # of folders that hold one folder alone, as unpacked archives do, above the split folders

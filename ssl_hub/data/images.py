@@ -1,107 +1,25 @@
-"""Images with their labels: :class:`Source`, and the collections of images that it may stand on."""
+"""Images with their labels: :class:`Source`, several as one, and all of one decoded."""
 
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.passed_over import PassedOver
-from ssl_hub.data.paths import Paths, shown
-from ssl_hub.data.value_range import AUTO, ValueRange
+from ssl_hub.data.paths import shown
+from ssl_hub.data.stored import Files, Images, Pixels
 from ssl_hub.errors import UsageError
 from ssl_hub.processes import share_of_cores
 
 if TYPE_CHECKING:
     from ssl_hub.data.bad_images import BadImages
-
-
-class Images(Protocol):
-    """A picklable sequence of RGB images, each made when it is asked for."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, position: int, /) -> Image.Image: ...
-
-
-@runtime_checkable
-class Stored(Protocol):
-    """Images that lie somewhere, in files or tables, and can be told apart there before they are read."""
-
-    def origins(self) -> Iterator[Hashable]: ...
-
-    def sizes(self) -> NDArray[np.int64]: ...
-
-
-class Files:
-    """Images of files: ``root / path`` for each relative path."""
-
-    def __init__(self, root: Path, paths: Sequence[str], values: ValueRange = AUTO) -> None:
-        self.root = root
-        self.paths = paths if isinstance(paths, Paths) else Paths(paths)
-        self.values = values
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, position: int) -> Image.Image:
-        return decode(*self.stored(position), self.values)
-
-    def array(self, position: int) -> NDArray[np.uint8]:
-        return decode_array(*self.stored(position), self.values)
-
-    def stored(self, position: int) -> tuple[str | bytes, str]:
-        path = str(self.root / self.paths[position])
-        return path, path
-
-    def names(self) -> Sequence[str]:
-        """Each file's path below the root."""
-        return self.paths
-
-    file_paths = names
-
-    def origins(self) -> Iterator[Hashable]:
-        """What names each file whatever is opened: two images of one name are one."""
-        root = os.path.realpath(self.root)
-        return (os.path.join(root, path) for path in self.paths)
-
-    def sizes(self) -> NDArray[np.int64]:
-        """Bytes of each file, -1 where it cannot be asked."""
-        with ThreadPoolExecutor(16) as pool:  # which wait, where the files are on another machine
-            starts = range(0, len(self), 1024)
-            return np.concatenate([*pool.map(self._sizes, starts), np.empty(0, np.int64)])
-
-    def _sizes(self, start: int) -> NDArray[np.int64]:
-        found = []
-        for position in range(start, min(start + 1024, len(self))):
-            try:
-                found.append(os.stat(self.stored(position)[0]).st_size)
-            except OSError:
-                found.append(-1)
-        return np.array(found, np.int64)
-
-
-class Pixels:
-    """Images of an array: uint8 ``[N, H, W, 3]``, RGB."""
-
-    def __init__(self, pixels: NDArray[np.uint8]) -> None:
-        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] != 3:
-            raise UsageError(f"images are {pixels.dtype} {list(pixels.shape)}, expected uint8 [N, height, width, 3]")
-        self.pixels = pixels
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def __getitem__(self, position: int) -> Image.Image:
-        return Image.fromarray(self.pixels[position])
 
 
 class _Joined:
@@ -184,14 +102,10 @@ class Source:
 
     def image(self, index: int) -> Image.Image:
         """Image ``index``, upright RGB. Raises :class:`UsageError` naming the file where it cannot be read."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
         return self._images[self._position(index)]
 
     def array(self, index: int) -> NDArray[np.uint8]:
         """Image ``index`` as uint8 ``[H, W, 3]``, which is sooner there than :meth:`image` for most JPEG files."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"image {index} of {len(self)}")
         images, position = self._images, self._position(index)
         array = getattr(images, "array", None)
         return np.array(images[position]) if array is None else array(position)
@@ -221,8 +135,8 @@ class Source:
     def origins(self) -> Iterator[Hashable]:
         """What names each image whatever is opened: two images of one name are one, and None names nothing. Two of
         different names may have the same content."""
-        images = self._images
-        made = images.origins() if isinstance(images, Stored) else iter([None] * len(images))
+        origins = getattr(self._images, "origins", None)
+        made: Iterator[Hashable] = iter([None] * len(self._images)) if origins is None else origins()
         if self._positions is None:
             return made
         every = list(made)
@@ -230,7 +144,8 @@ class Source:
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each image as it is stored, int64 ``[N]``, not read for it; 0 of pixels, -1 of what is missing."""
-        every = self._images.sizes() if isinstance(self._images, Stored) else np.zeros(len(self._images), np.int64)
+        sizes = getattr(self._images, "sizes", None)
+        every: NDArray[np.int64] = np.zeros(len(self._images), np.int64) if sizes is None else sizes()
         return every if self._positions is None else every[self._positions]
 
     def id(self, index: int) -> str:
@@ -247,6 +162,8 @@ class Source:
         return str(position)
 
     def _position(self, index: int) -> int:
+        if not 0 <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
         return int(index if self._positions is None else self._positions[index])
 
     def subset(self, indices: Any) -> Source:
@@ -291,22 +208,17 @@ def joined(parts: Sequence[Source], name: str, split: str) -> Source:
 
     Raises :class:`UsageError` where two labelled parts do not have the same classes.
     """
-    whole = _concatenated(parts, name, split)
-    for part in parts:
-        for reason, some in part.passed_over.items():
-            whole.passed_over.add(reason, some.example, some.number)
-    return whole
-
-
-def _concatenated(parts: Sequence[Source], name: str, split: str) -> Source:
     labelled = [part for part in parts if part.classes is not None]
-    if not labelled:
-        return Source(name, split, _Joined(parts))
     for part in labelled:
         if part.classes != labelled[0].classes:
             raise UsageError(f"splits {labelled[0].split!r} and {part.split!r} of {name} have different classes")
     labels = [np.full(len(part), -1, np.int64) if part.labels is None else part.labels for part in parts]
-    return Source(name, split, _Joined(parts), classes=labelled[0].classes, labels=np.concatenate(labels))
+    classes, of_all = (labelled[0].classes, np.concatenate(labels)) if labelled else (None, None)
+    whole = Source(name, split, _Joined(parts), classes=classes, labels=of_all)
+    for part in parts:
+        for reason, some in part.passed_over.items():
+            whole.passed_over.add(reason, some.example, some.number)
+    return whole
 
 
 def decoded(source: Source, limit_bytes: int = 4 * 2**30) -> Source:

@@ -15,7 +15,7 @@ from ssl_hub.data.ahead import made_ahead
 from ssl_hub.data.crops import CROP_DRAWS, crop_boxes, cut, cut_batch
 from ssl_hub.data.draws import uniforms
 from ssl_hub.data.images import Source, decoded
-from ssl_hub.data.loaders import epoch_order
+from ssl_hub.data.loaders import EpochKeys, epoch_order
 from ssl_hub.data.workers import Batches, BatchWorkers, useful_workers
 from ssl_hub.model.devices import to_device
 
@@ -86,7 +86,7 @@ class LabelledCrops:
         self._labels = source.labels
         self._mean, self._std = torch.tensor([list(mean), list(std)], device=self.device)[:, :, None, None]
         self._workers = useful_workers(workers, max(self.steps_per_epoch, 1))
-        self._sampler: list[list[tuple[int, int]]] = []
+        self._keys = EpochKeys()
         self._loader: BatchWorkers | None = None
         pixels = decoded(source, resident_bytes).pixels()
         self._pixels = None if pixels is None else torch.from_numpy(pixels).to(self.device).permute(0, 3, 1, 2)
@@ -124,11 +124,10 @@ class LabelledCrops:
 
     def _from_workers(self, batches: list[NDArray[np.int64]], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         # The epoch travels with each index, because persistent workers keep the data set they started with.
-        self._sampler[:] = [[(epoch, int(row)) for row in rows] for rows in batches]
+        self._keys.epoch, self._keys.batches = epoch, batches
         if self._loader is None:
-            self._loader = BatchWorkers(
-                Batches(self.source, self._crops), self._sampler, self._workers, self.device, persistent=True
-            )
+            cutting = Batches(self.source, self._crops)
+            self._loader = BatchWorkers(cutting, self._keys, self._workers, self.device, persistent=True)
         for (crops,), rows in self._loader:
             on_device = crops.to(self.device, non_blocking=True).permute(0, 3, 1, 2).float().div_(255)
             yield self._finished(on_device.contiguous(), rows, epoch)

@@ -1,4 +1,4 @@
-"""Images that two splits share: the same file, the same row, or the same content under other names.
+"""Images that splits share or hold twice: the same file, the same row, or the same content under other names.
 
 It costs a look at every file's size, 12 kilobytes of those whose size another file has too, and a whole read of those
 alone that agree in these; tables know sizes without reading. So of a million photographs next to nothing is read.
@@ -10,19 +10,21 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from ssl_hub.data.duplicates import content_of
 from ssl_hub.data.images import Source, decoding_threads
+from ssl_hub.data.inventory import Progress, without_progress
+from ssl_hub.data.look import digest
 from ssl_hub.errors import UsageError
 
 SHOWN = 2
+_EXAMPLES = 3  # of duplicates
 _PIECE = 4096  # bytes at the start, in the middle and at the end that are compared first
 
 Place = tuple[int, int]  # which source, and which of its images
@@ -58,12 +60,47 @@ def copies(source: Source) -> list[list[int]]:
     return [[place for _, place in group] for group in _alike([source], between=False)]
 
 
-def _alike(sources: Sequence[Source], *, between: bool) -> list[list[Place]]:
-    """Groups of images of one content: of both sources where ``between``, else of at least two."""
+def duplicates(sources: Mapping[str, Source], progress: Progress = without_progress) -> dict[str, Any]:
+    """Of the images of each split, those whose content an earlier image of the split has (``within``), and for each
+    pair of splits the images of the second whose content the first has (``across``), with their number and examples.
+    """
+    splits, opened = list(sources), list(sources.values())
+    pairs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # of two splits, images of one content
+    for group in _alike(opened, between=False, progress=progress):
+        first: dict[int, int] = {}
+        for which, place in group:
+            for other, earlier in first.items():
+                pairs[other, which].append((earlier, place))
+            first.setdefault(which, place)
+    within, across = {}, []
+    for (one, other), places in sorted(pairs.items()):
+        examples = [[opened[one].id(earlier), opened[other].id(place)] for earlier, place in sorted(places)[:_EXAMPLES]]
+        found = {"images": len({place for _, place in places}), "examples": examples}
+        if one == other:
+            within[splits[one]] = found
+        else:
+            across.append({"splits": [splits[one], splits[other]], **found})
+    return {"within": within, "across": across}
+
+
+def content_of(source: Source, position: int) -> bytes:
+    """What is the same for two images of the same content alone; empty for one that cannot be read."""
+    try:
+        encoded = source.stored(position)
+        if encoded is None:
+            pixels = source.array(position)
+            encoded = np.ascontiguousarray(pixels).tobytes() + str(pixels.shape).encode(), ""
+        return digest(encoded)
+    except UsageError:
+        return b""
+
+
+def _alike(sources: Sequence[Source], *, between: bool, progress: Progress = without_progress) -> list[list[Place]]:
+    """Groups of images of one content, in order: of both sources where ``between``, else of at least two images."""
     places = _of_common_size(sources, between)
-    pieces = _each(lambda at: _pieces(sources[at[0]], at[1]), places)
+    pieces = _each(lambda at: _pieces(sources[at[0]], at[1]), places, progress)
     places = [place for group in _grouped(places, pieces, between) for place in group]
-    return _grouped(places, _each(lambda at: content_of(sources[at[0]], at[1]), places), between)
+    return _grouped(places, _each(lambda at: content_of(sources[at[0]], at[1]), places, progress), between)
 
 
 def _of_common_size(sources: Sequence[Source], between: bool) -> list[Place]:
@@ -72,7 +109,7 @@ def _of_common_size(sources: Sequence[Source], between: bool) -> list[Place]:
     if between:
         wanted = np.intersect1d(sizes[0], sizes[1])
     else:
-        values, counts = np.unique(sizes[0], return_counts=True)
+        values, counts = np.unique(np.concatenate(sizes), return_counts=True)
         wanted = values[counts > 1]
     wanted = wanted[wanted >= 0]
     return [
@@ -90,10 +127,11 @@ def _grouped(places: Sequence[Place], keys: Sequence[bytes], between: bool) -> l
     return [group for group in several if not between or len({which for which, _ in group}) > 1]
 
 
-def _each(take: Callable[[Place], bytes], places: Sequence[Place]) -> list[bytes]:
+def _each(take: Callable[[Place], bytes], places: Sequence[Place], progress: Progress) -> list[bytes]:
     chunks = [places[start : start + 256] for start in range(0, len(places), 256)]
     with ThreadPoolExecutor(decoding_threads(2**20)) as pool:
-        return [key for keys in pool.map(lambda chunk: [*map(take, chunk)], chunks) for key in keys]
+        keys = (key for keys in pool.map(lambda chunk: [*map(take, chunk)], chunks) for key in keys)
+        return list(progress(keys, len(places), "contents"))
 
 
 def _pieces(source: Source, place: int) -> bytes:
@@ -112,8 +150,8 @@ def _pieces(source: Source, place: int) -> bytes:
 def _sampled(file: BinaryIO) -> bytes:
     """A digest of its start, its middle and its end."""
     size = file.seek(0, io.SEEK_END)
-    digest = hashlib.blake2b(digest_size=16)
+    sampled = hashlib.blake2b(digest_size=16)
     for start in (0, size // 2, max(0, size - _PIECE)):
         file.seek(start)
-        digest.update(file.read(_PIECE))
-    return digest.digest()
+        sampled.update(file.read(_PIECE))
+    return sampled.digest()

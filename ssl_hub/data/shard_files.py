@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
@@ -15,18 +14,8 @@ from ssl_hub.errors import UsageError
 ENDINGS = (ARCHIVES, (".parquet",))
 
 
-class ShardFiles(NamedTuple):
-    """Files of one kind by split, each split's in order."""
-
-    splits: dict[str, list[str]]
-
-    @property
-    def are_tables(self) -> bool:
-        return has_ending(next(iter(self.splits.values()))[0], (".parquet",))
-
-
-def shard_files(data: str) -> ShardFiles | None:
-    """The files that ``data`` means; None where it is no path, no address, and no pattern of any.
+def shard_files(data: str) -> dict[str, list[str]] | None:
+    """The files of one kind that ``data`` means by split, in order; None where it is no path, address or pattern.
 
     Files of a folder belong to splits as in :func:`~ssl_hub.data.file_splits.files_by_split`, and so do those of an
     address; those of a local pattern are all ``train``. Raises :class:`UsageError` with what was found instead.
@@ -37,7 +26,7 @@ def shard_files(data: str) -> ShardFiles | None:
     if path.is_dir():
         for ending in ENDINGS:
             if splits := files_by_split(path, ending):
-                return ShardFiles(splits)
+                return splits
         raise UsageError(
             f"{data} holds no .tar or .parquet files to stream; set data.stream=false if it is a folder of images"
         )
@@ -45,13 +34,13 @@ def shard_files(data: str) -> ShardFiles | None:
     return _of_one_kind(data, files) if files else None
 
 
-def _at_address(data: str) -> ShardFiles:
+def _at_address(data: str) -> dict[str, list[str]]:
     every = sum(ENDINGS, ())
     if is_folder(data, every):
         found = below(data, every, DEPTH)
         for ending in ENDINGS:
             if its := {PurePath(name): file for name, file in found.items() if has_ending(name, ending)}:
-                return ShardFiles(by_split(its))
+                return by_split(its)
         raise UsageError(f"{shown(data)} holds no .tar or .parquet files to stream")
     files = matching(data, every)
     if not files:
@@ -59,13 +48,13 @@ def _at_address(data: str) -> ShardFiles:
     return _of_one_kind(data, files)
 
 
-def _of_one_kind(data: str, files: list[str]) -> ShardFiles:
+def _of_one_kind(data: str, files: list[str]) -> dict[str, list[str]]:
     if not any(all(has_ending(file, ending) for file in files) for ending in ENDINGS):
         raise UsageError(
             f"{shown(data)} matches {file_name(files[0])!r}; a stream is a folder or a pattern of .tar or of "
             ".parquet files, or a Hub dataset"
         )
-    return ShardFiles({"train": files})
+    return {"train": files}
 
 
 def _local(path: Path) -> list[str]:

@@ -14,7 +14,7 @@ from lzma import LZMAError
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from ssl_hub.data.addresses import file_name, is_address, open_file, shown
+from ssl_hub.data.addresses import file_name, has_ending, is_address, open_file, shown
 from ssl_hub.data.columns import encoded, find_image_column
 from ssl_hub.data.endings import ending_of, expected_endings, image_endings
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
@@ -56,16 +56,11 @@ class Shards(Protocol):
         ...
 
 
-class TarShards:
-    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
+class _Files:
+    """Shards that are files, here or at addresses."""
 
-    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
-    which is meant.
-    """
-
-    def __init__(self, files: Sequence[str], column: str | None = None) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
-        self.column = None if column is None else column.lower().lstrip(".")
         self.images: int | None = None
 
     def __len__(self) -> int:
@@ -73,6 +68,18 @@ class TarShards:
 
     def names(self) -> list[str]:
         return [file_name(file) for file in self.files]
+
+
+class TarShards(_Files):
+    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
+
+    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
+    which is meant.
+    """
+
+    def __init__(self, files: Sequence[str], column: str | None = None) -> None:
+        super().__init__(files)
+        self.column = None if column is None else column.lower().lstrip(".")
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number, sample = self.files[shard], 0, ("", "")
@@ -173,27 +180,20 @@ def _sample(member: str) -> tuple[str, str]:
     return (folder + slash + name[1], name[2].lower()) if name else (member, "")
 
 
-class ParquetShards:
+class ParquetShards(_Files):
     """Parquet files with an image column. Not read by ``datasets``, whose threads can abort an exiting interpreter."""
 
     def __init__(self, files: Sequence[str], image_column: str | None, where: str) -> None:
         from datasets import Features
 
-        self.files = list(files)
+        super().__init__(files)
         with self._table(0) as table:
             self.column = find_image_column(Features.from_arrow_schema(table.schema_arrow), image_column, where)
-        self.images: int | None = None
         if len(self.files) <= _COUNTED or not is_address(self.files[0]):
             with ThreadPoolExecutor(_AT_ONCE) as pool:
                 self.images = sum(pool.map(self._rows, range(len(self.files))))
             if not self.images:
                 raise UsageError(f"{where} has no images: its {len(self.files)} files have no rows")
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def names(self) -> list[str]:
-        return [file_name(file) for file in self.files]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         number = 0
@@ -278,10 +278,11 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
         raise UsageError(f"split {split!r}: a stream is one whole split, as in 'train'; parts need data.stream=false")
     if data in SOURCES:
         raise UsageError(f"{data!r} is registered data, which is no stream; set data.stream=false")
-    found, where = shard_files(data), f"stream {data!r}"
-    if found is not None:
-        files = found.splits[resolve_split(split, found.splits, where)]
-        return ParquetShards(files, image_column, where) if found.are_tables else TarShards(files, image_column).check()
+    splits, where = shard_files(data), f"stream {data!r}"
+    if splits is not None:
+        files = splits[resolve_split(split, splits, where)]
+        tables = has_ending(files[0], (".parquet",))
+        return ParquetShards(files, image_column, where) if tables else TarShards(files, image_column).check()
     address = hub_address(data)
     if address is None:
         raise UsageError(

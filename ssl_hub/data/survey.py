@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import has_ending, is_address
-from ssl_hub.data.duplicates import CHEAP_BYTES, duplicates, stored_bytes
 from ssl_hub.data.endings import ARCHIVES
 from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.fingerprint import fingerprint
@@ -16,6 +16,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
 from ssl_hub.data.layouts import find_layout
 from ssl_hub.data.look import look_at
+from ssl_hub.data.overlap import duplicates
 from ssl_hub.data.passed_over import MISSING, PassedOver
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.shard_files import shard_files
@@ -25,6 +26,7 @@ from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 
 _ORDER = {split: place for place, split in enumerate(WORDS)}  # in which splits are named
+CHEAP_BYTES = 256 * 2**20  # data up to this size is compared without being asked
 _FEW = 500  # images of a split that are all read without being asked
 _OF_A_STREAM = 64  # images of a stream's first shard that are looked at
 
@@ -70,8 +72,25 @@ def survey(
     if not opened:
         raise first_error or UsageError(f"{data} has no split")
     found["data"] = next(iter(opened.values())).name
-    compared = thorough or sum(stored_bytes(source) for source in opened.values()) <= CHEAP_BYTES
+    compared = thorough or sum(_stored_bytes(source) for source in opened.values()) <= CHEAP_BYTES
     return found | {"splits": splits, "duplicates": duplicates(opened, progress) if compared else None}
+
+
+def _stored_bytes(source: Source) -> int:
+    """Bytes of a source's images as they are stored; the sum stops soon after it exceeds CHEAP_BYTES."""
+    total = 0
+    for position in range(len(source)):
+        try:
+            encoded = source.stored(position)
+            if encoded is None:
+                total += source.array(position).nbytes
+            else:
+                total += len(encoded[0]) if isinstance(encoded[0], bytes) else Path(encoded[0]).stat().st_size
+        except (OSError, UsageError):
+            continue
+        if total > CHEAP_BYTES:
+            break
+    return total
 
 
 def _streamed(data: str) -> dict[str, list[str]]:
@@ -80,8 +99,7 @@ def _streamed(data: str) -> dict[str, list[str]]:
     archives = bool(files_by_split(path, ARCHIVES)) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
     if not (archives or is_address(data) or (re.search(r"[*{\[]", data) and not path.exists())):
         return {}
-    found = shard_files(data)
-    return {} if found is None else found.splits
+    return shard_files(data) or {}
 
 
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -177,24 +178,16 @@ class TwoViews:
         return boxes.reshape(2, -1, 4)
 
 
+@dataclass
 class EvalTransform:
     """See :func:`eval_transform`."""
 
-    def __init__(
-        self,
-        size: int,
-        resize: int,
-        interpolation: str,
-        mean: Sequence[float],
-        std: Sequence[float],
-        values: ValueRange = AUTO,
-    ) -> None:
-        self.size = size
-        self.resize = resize
-        self.interpolation = interpolation
-        self.mean = tuple(mean)
-        self.std = tuple(std)
-        self.values = values
+    size: int
+    resize: int
+    interpolation: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    values: ValueRange = AUTO
 
     def __call__(self, image: Image.Image | Tensor) -> Tensor:
         """Float32 ``[3, S, S]`` of a PIL image or a tensor ``[3, H, W]``; ``[B, 3, S, S]`` of a batch ``[B, 3, H, W]``.
@@ -241,7 +234,8 @@ def eval_transform(
         raise UsageError(f"crop_pct is {crop_pct}, expected a share over 0 and up to 1, such as 0.875")
     if interpolation not in ("bilinear", "bicubic"):  # of these alone, PIL and tensor kernels agree
         raise UsageError(f"interpolation is {interpolation!r}, expected 'bilinear' or 'bicubic'")
-    return EvalTransform(size, round(size / crop_pct), interpolation, mean, std, ValueRange.parse(value_range))
+    values = ValueRange.parse(value_range)
+    return EvalTransform(size, round(size / crop_pct), interpolation, tuple(mean), tuple(std), values)
 
 
 def _less_thin(image: Image.Image | Tensor) -> Image.Image | Tensor:

@@ -15,8 +15,8 @@ from torch import nn
 
 from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
 from ssl_hub.data.decoding import decode, to_rgb
-from ssl_hub.data.duplicates import content_of
 from ssl_hub.data.look import digest
+from ssl_hub.data.overlap import content_of
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.extraction import known_of, warn_of_dim_images

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import nn
 
-from ssl_hub.data.duplicates import content_of
+from ssl_hub.data.overlap import content_of
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split

@@ -22,11 +22,11 @@ from ssl_hub.hub.card_results import results, rounded
 from ssl_hub.hub.card_sections import Subject
 from ssl_hub.hub.markdown import plain_text, slug
 from ssl_hub.hub.store import BUNDLED, local
-from ssl_hub.model.backbones import is_small
 from ssl_hub.model.files import CONFIG, HEADS_FOLDER
 from ssl_hub.model.lineage import UNKNOWN, lineage_of
 from ssl_hub.model.release import read_config, read_facts, read_recipe
 from ssl_hub.model.results import read_results
+from ssl_hub.model.small_resnets import is_small
 from ssl_hub.model.standing import standing
 from ssl_hub.zoo import RECIPES
 

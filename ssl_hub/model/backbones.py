@@ -1,4 +1,4 @@
-"""The one place that calls timm: backbones by name, the small-image ResNets timm lacks, and the true feature width."""
+"""Backbones by name, of timm and the small-image ResNets it lacks, and the true feature width."""
 
 from __future__ import annotations
 
@@ -10,95 +10,14 @@ from typing import Any, NamedTuple
 import timm
 import torch
 from timm.data import ImageNetInfo
-from timm.models import build_model_with_cfg, generate_default_cfgs, get_deprecated_models, register_model
-from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from timm.models import get_deprecated_models
 from torch import nn
 
 from ssl_hub.config import Views
 from ssl_hub.errors import UsageError
 from ssl_hub.model.modes import eval_mode
+from ssl_hub.model.small_resnets import NEEDS_US, is_small
 from ssl_hub.registry import suggest
-
-
-class SmallImageResNet(ResNet):
-    """timm's ResNet with a 3x3 stem and no max-pool, as is usual for 32x32 images.
-
-    ``stem_padding`` is 1 here; backbones imported from solo-learn have 2, and say so in config.json's ``model_args``.
-    """
-
-    def __init__(self, *args: Any, stem_padding: int = 1, stem_stride: int = 1, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        large: nn.Conv2d = self.get_submodule("conv1")
-        widths = large.in_channels, large.out_channels
-        small = nn.Conv2d(*widths, 3, stride=stem_stride, padding=stem_padding, bias=False)
-        nn.init.kaiming_normal_(small.weight, mode="fan_out", nonlinearity="relu")
-        self.conv1 = small
-        self.maxpool = nn.Identity()
-        for info in self.feature_info:
-            info["reduction"] = stem_stride * max(info["reduction"] // 4, 1)
-
-
-def _small_image_cfg() -> dict[str, Any]:
-    return {
-        "num_classes": 10,
-        "input_size": (3, 32, 32),
-        "pool_size": (4, 4),
-        "crop_pct": 1.0,
-        "interpolation": "bilinear",
-        "mean": (0.4914, 0.4822, 0.4465),
-        "std": (0.2470, 0.2435, 0.2616),
-        "first_conv": "conv1",
-        "classifier": "fc",
-    }
-
-
-NEEDS_US = "import_ssl_hub"
-"""timm's tag of these architectures in config.json, so that timm's error where they are unknown says what is missing:
-``Unknown model (resnet18_cifar.import_ssl_hub)``."""
-
-SMALL = ("resnet10_narrow", "resnet10_tiny", "resnet18_cifar", "resnet50_cifar")
-
-# timm's register_model looks the defaults up under this name in this module.
-default_cfgs = generate_default_cfgs({f"{name}.{NEEDS_US}": _small_image_cfg() for name in SMALL})
-
-
-def _small_image_resnet(variant: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    model: nn.Module = build_model_with_cfg(SmallImageResNet, variant, pretrained, **kwargs)
-    return model
-
-
-@register_model  # type: ignore[untyped-decorator]
-def resnet18_cifar(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ResNet-18 on the small-image stem: 32x32 images give a 4x4 feature map of width 512."""
-    return _small_image_resnet("resnet18_cifar", pretrained, block=BasicBlock, layers=(2, 2, 2, 2), **kwargs)
-
-
-@register_model  # type: ignore[untyped-decorator]
-def resnet50_cifar(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ResNet-50 on the small-image stem: 32x32 images give a 4x4 feature map of width 2048."""
-    return _small_image_resnet("resnet50_cifar", pretrained, block=Bottleneck, layers=(3, 4, 6, 3), **kwargs)
-
-
-@register_model  # type: ignore[untyped-decorator]
-def resnet10_tiny(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Four stages of one basic block, widths 16 to 128, on the small-image stem: 0.3 M parameters, for demos."""
-    tiny = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (16, 32, 64, 128)}
-    return _small_image_resnet("resnet10_tiny", pretrained, **{**tiny, **kwargs})
-
-
-@register_model  # type: ignore[untyped-decorator]
-def resnet10_narrow(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Four stages of one basic block, widths 32 to 256, on a small-image stem of stride 2: 1.2 M parameters, for CPUs.
-
-    32x32 images give a 2x2 feature map. As many multiplications as ``resnet10_tiny``, on half the activations.
-    """
-    narrow = {"block": BasicBlock, "layers": (1, 1, 1, 1), "channels": (32, 64, 128, 256), "stem_stride": 2}
-    return _small_image_resnet("resnet10_narrow", pretrained, **{**narrow, **kwargs})
-
-
-def is_small(name: str) -> bool:
-    """Whether this is one of the small-image ResNets, which timm has only once this module is imported."""
-    return name.split(".")[0] in default_cfgs
 
 
 def check_name(name: str) -> None:

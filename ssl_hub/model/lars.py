@@ -51,32 +51,14 @@ class Lars(torch.optim.Optimizer):
             if adapted:
                 scaled = [updates[i] for i in adapted]
                 torch._foreach_mul_(scaled, _trust_ratios([parameters[i] for i in adapted], scaled, group))
-            if self.found_inf is not None:
-                self._unless_found(parameters, updates, group)
-                continue
+            buffers: list[Tensor | None] = [None] * len(parameters)
             if group["momentum"]:
-                pairs = zip(parameters, updates, strict=True)
-                updates = [self._with_momentum(parameter, update, group["momentum"]) for parameter, update in pairs]
-            torch._foreach_add_(parameters, updates, alpha=-group["lr"])
-
-    def _unless_found(self, parameters: list[Tensor], updates: list[Tensor], group: dict[str, Any]) -> None:
-        """Momentum and step, neither where ``found_inf`` is 1, in one operation."""
-        buffers: list[Tensor | None] = [None] * len(parameters)
-        if group["momentum"]:
-            start_momentum(self, parameters)
-            buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
-        plain: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False}
-        rates = {"lr": group["lr"], "momentum": group["momentum"]}
-        sgd(parameters, updates, buffers, foreach=False, fused=True, found_inf=self.found_inf, **rates, **plain)
-
-    def _with_momentum(self, parameter: Tensor, update: Tensor, momentum: float) -> Tensor:
-        state = self.state[parameter]
-        if "momentum_buffer" in state:
-            state["momentum_buffer"].mul_(momentum).add_(update)
-        else:
-            state["momentum_buffer"] = update.clone()
-        buffer: Tensor = state["momentum_buffer"]
-        return buffer
+                start_momentum(self, parameters)
+                buffers = [self.state[parameter]["momentum_buffer"] for parameter in parameters]
+            late = self.found_inf is not None  # neither momentum nor step where it is 1, in one operation
+            rates = {"lr": group["lr"], "momentum": group["momentum"]}
+            plain: dict[str, Any] = {"weight_decay": 0.0, "dampening": 0.0, "nesterov": False, "maximize": False}
+            sgd(parameters, updates, buffers, foreach=not late, fused=late, found_inf=self.found_inf, **rates, **plain)
 
 
 def start_momentum(optimizer: torch.optim.Optimizer, parameters: Iterable[Tensor]) -> None:

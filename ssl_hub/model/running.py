@@ -72,3 +72,8 @@ def full_precision(f: Tensor) -> Tensor:
     """Detached, and float32 unless it is float64."""
     f = f.detach()
     return f if f.dtype == torch.float64 else f.float()
+
+
+def stacked(views: Sequence[Tensor]) -> Tensor:
+    """The rows of all views [B, D] as one matrix, in :func:`full_precision`."""
+    return torch.cat([full_precision(view) for view in views])

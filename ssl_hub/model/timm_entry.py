@@ -9,7 +9,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-BACKBONES = "ssl_hub.model.backbones"  # registers them when it is imported
+BACKBONES = "ssl_hub.model.small_resnets"  # registers them when it is imported
 
 
 class _AfterTimm(MetaPathFinder):

@@ -18,7 +18,8 @@ import psutil
 import torch
 from numpy.typing import NDArray
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.workers import Batches, BatchWorkers
 from ssl_hub.stopping import ENDING, StopSignal
 

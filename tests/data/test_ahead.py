@@ -15,9 +15,10 @@ from torch import Tensor
 import ssl_hub
 from ssl_hub.data import ahead
 from ssl_hub.data.ahead import MOST, made_ahead
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.loaders import TrainLoader
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.streams import StreamLoader
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError

@@ -8,8 +8,9 @@ import torch
 
 from ssl_hub.config import View, Views
 from ssl_hub.data.bad_images import BadImages, skipping, without_bad
-from ssl_hub.data.images import Files, Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.loaders import TrainLoader, eval_batches
+from ssl_hub.data.stored import Files, Pixels
 from ssl_hub.data.views import TwoViews, eval_transform
 from ssl_hub.errors import UsageError
 from tests.data.encoded import png

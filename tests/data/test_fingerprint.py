@@ -10,9 +10,10 @@ from PIL import Image
 
 from ssl_hub.data.bad_images import skipping
 from ssl_hub.data.fingerprint import fingerprint
-from ssl_hub.data.images import Pixels, Source, joined
+from ssl_hub.data.images import Source, joined
 from ssl_hub.data.shards import open_shards
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.stored import Pixels
 from tests.data.encoded import png
 
 

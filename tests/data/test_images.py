@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ssl_hub.data.images import Files, Pixels, Source, decoded, joined
+from ssl_hub.data.images import Source, decoded, joined
+from ssl_hub.data.stored import Files, Pixels
 from ssl_hub.errors import UsageError
 
 

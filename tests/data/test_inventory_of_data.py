@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import inventory, sample_of, summary
 from ssl_hub.data.look import Look, look_at
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.survey import survey
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.labelled import LabelledCrops, batch_shares
+from ssl_hub.data.stored import Pixels
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 

@@ -14,9 +14,10 @@ from PIL import Image
 from torch import Tensor
 
 from ssl_hub.config import View, Views
-from ssl_hub.data.images import Files, Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.loaders import TrainLoader, epoch_order, eval_batches
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.stored import Files, Pixels
 from ssl_hub.data.views import TwoViews, eval_transform
 from ssl_hub.data.workers import Batches
 from ssl_hub.errors import UsageError

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from ssl_hub.data import overlap as module
-from ssl_hub.data.images import Pixels, Source
-from ssl_hub.data.overlap import copies, overlap
+from ssl_hub.data.images import Source
+from ssl_hub.data.overlap import copies, duplicates, overlap
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.stored import Pixels
 
 
 def png(seed, *, size=8):
@@ -143,3 +144,18 @@ def test_copies_inside_a_split_are_found_by_content(tmp_path):
     found = [sorted(source.id(place)[-7:-4] for place in places) for places in copies(source)]
     assert sorted(found) == [["000", "003", "008"], ["001", "006"]]
     assert copies(source.subset([0])) == []
+
+
+def test_duplicates_within_and_across_splits(tmp_path):
+    for split, seeds in {"train": (0, 1, 0), "val": (1, 2), "test": (0, 3, 0)}.items():
+        write(tmp_path, split, [png(seed) for seed in seeds])
+    sources = dict(zip(("train", "val", "test"), opened(tmp_path, "train", "val", "test"), strict=True))
+    twice = {"images": 1, "examples": [["class 0/000.png", "class 0/002.png"]]}
+    both = [["class 0/000.png", "class 0/000.png"], ["class 0/000.png", "class 0/002.png"]]
+    assert duplicates(sources) == {
+        "within": {"train": twice, "test": twice},
+        "across": [
+            {"splits": ["train", "val"], "images": 1, "examples": [["class 1/001.png", "class 0/000.png"]]},
+            {"splits": ["train", "test"], "images": 2, "examples": both},
+        ],
+    }

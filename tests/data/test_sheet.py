@@ -10,9 +10,10 @@ from PIL import Image
 
 from ssl_hub.cli import main
 from ssl_hub.config import View, Views
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.data.sheet import Sample, contact_sheet, save_sheet
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.views import TwoViews
 from ssl_hub.errors import UsageError
 from tests.data.encoded import png

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import ssl_hub
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.labelled import LabelledCrops
 from ssl_hub.data.loaders import TrainLoader, views_of_crops
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.views import TwoViews
 from ssl_hub.model.devices import to_device
 from tests.end_to_end.test_launchers import ROOT

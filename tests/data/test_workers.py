@@ -10,7 +10,8 @@ import psutil
 import pytest
 import torch
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.workers import Batches, BatchWorkers
 from ssl_hub.stopping import Interrupted
 from tests.data import busy_workers

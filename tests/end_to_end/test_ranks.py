@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.config import Views
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.loaders import TrainLoader
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.views import TwoViews
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.predictors import PREDICTORS

@@ -9,8 +9,9 @@ from datasets import Dataset
 from PIL import Image
 
 from ssl_hub.cli import main
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import SOURCES, open_source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import embed, nearest, similar
 from ssl_hub.evaluate.features import PixelModel, extract

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import features as features_module

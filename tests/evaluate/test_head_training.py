@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.loaders import epoch_order
+from ssl_hub.data.stored import Pixels
 from ssl_hub.data.views import eval_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract

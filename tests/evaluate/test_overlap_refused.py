@@ -7,7 +7,8 @@ import pytest
 
 import ssl_hub
 from ssl_hub.cli import main
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.overlap import is_published, refuse_overlap
 from ssl_hub.hub.card import release_card

@@ -27,7 +27,7 @@ from torchvision.models.resnet import BasicBlock
 
 from ssl_hub.config import Backbone, Part, Projector, Recipe
 from ssl_hub.model import backbones
-from ssl_hub.model.backbones import SmallImageResNet
+from ssl_hub.model.small_resnets import SmallImageResNet
 from ssl_hub.zoo import get_recipe
 
 WIDTHS = (16, 32, 64, 128)

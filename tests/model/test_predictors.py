@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.parts import part_options
 from ssl_hub.model.predictors import PREDICTORS, Predictor
+from ssl_hub.model.predictors.computed import SetPredictor
 from ssl_hub.model.siamese import build
 from ssl_hub.model.spectrum import eigenvalue_map, newton_schulz, predictor_from_correlation, stiefel_projection
 from ssl_hub.zoo import get_recipe
@@ -302,6 +304,43 @@ def test_rank_filter_of_power_one_predicts_as_directpred_of_one_batch_without_ep
     torch.testing.assert_close(
         nn.functional.normalize(ranked(f), dim=1), nn.functional.normalize(direct(f), dim=1).detach()
     )
+
+
+class Products(TorchDispatchMode):
+    """The precision that each product of matrices is allowed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.allowed: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm", "mv", "dot"):
+            self.allowed.append(torch.get_float32_matmul_precision())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {}) for kind in PREDICTORS.names()),
+        ("direct", {"centred": True}),
+        ("direct", {"solver": "iteration"}),
+        ("direct", {"partitions": 2}),
+        ("direct", {"partitions": 2, "solver": "iteration"}),
+    ],
+)
+def test_f_and_its_predictor_never_see_tf32(kind, options):
+    predictor, before = make(kind, **options), torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with Products() as products:
+            observe(predictor, torch.randn(16, WIDTH), torch.randn(16, WIDTH))
+            predictor.refresh(0)
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(products.allowed) <= {"highest"}
+    assert products.allowed or not isinstance(predictor, SetPredictor)
 
 
 def test_mlp_has_bn_and_relu_inside_and_nothing_behind():

@@ -23,9 +23,9 @@ importlib.import_module, real = lambda name: made.append(name), importlib.import
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
-        ("entry.install(); import timm", ["timm", "backbones"]),
-        ("import timm; entry.install()", ["timm", "backbones"]),
-        ("entry.install(); entry.install(); importlib.util.find_spec('timm'); import timm", ["timm", "backbones"]),
+        ("entry.install(); import timm", ["timm", "small_resnets"]),
+        ("import timm; entry.install()", ["timm", "small_resnets"]),
+        ("entry.install(); entry.install(); importlib.util.find_spec('timm'); import timm", ["timm", "small_resnets"]),
         ("entry.install(); import json", []),
     ],
 )

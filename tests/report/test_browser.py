@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import SOURCES
+from ssl_hub.data.stored import Pixels
 from ssl_hub.evaluate.subject import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.report.page import SECTIONS, write_report

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from ssl_hub.cli import main
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import SOURCES
+from ssl_hub.data.stored import Pixels
 from ssl_hub.errors import UsageError
 from ssl_hub.model.results import Result, append_results
 from ssl_hub.report.facts import modifications, published

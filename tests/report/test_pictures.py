@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from ssl_hub.data.images import Pixels, Source
+from ssl_hub.data.images import Source
+from ssl_hub.data.stored import Pixels
 from ssl_hub.evaluate.features import Features
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.report.html import Missing

@@ -136,7 +136,7 @@ def test_everything_the_tables_vary_is_an_override():
     plugin = {"predictor.kind": "optimal", "predictor.freq": 5, "predictor.reg": 0.1}
     assert get_recipe("byol-linear-r18-stl10-100ep", **plugin).predictor.kind == "optimal"
     direct = {"predictor.rho": 0.5, "predictor.eps": 0.0, "predictor.freq": 2, "predictor.c": -0.05}
-    assert build(shrunk(get_recipe("directpred-r18-cifar10-100ep", **direct))).predictor.c == -0.05
+    assert build(shrunk(get_recipe("directpred-r18-cifar10-100ep", **direct))).predictor.formula["c"] == -0.05
     assert build(shrunk(get_recipe("directpred-r18-cifar10-100ep", **{"predictor.partitions": 6})))
     assert build(
         shrunk(get_recipe("directpred-r18-cifar10-100ep", **{"loss.kind": "iso_mse"}))

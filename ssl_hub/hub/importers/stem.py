@@ -14,7 +14,8 @@ from torch import nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.checkpoint import Tensors
-from ssl_hub.model.backbones import SmallImageResNet, is_known
+from ssl_hub.model.backbones import is_known
+from ssl_hub.model.small_resnets import SmallImageResNet
 
 Padding = int | Literal["same"]
 Decider = Literal["user", "source", "assumed"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from ssl_hub.model.running import RunningExpectation
 from ssl_hub.registry import Registry
 
 
@@ -29,8 +30,14 @@ class Predictor(nn.Module):
     def refresh(self, step: int) -> None:
         """Update the weights after optimiser step ``step``."""
 
+    def statistics(self) -> list[RunningExpectation]:
+        """The running expectations that it is computed from."""
+        return [module for module in self.modules() if isinstance(module, RunningExpectation)]
+
     def discard(self) -> None:
         """Forget what was observed since the last refresh: the optimiser step was skipped."""
+        for statistic in self.statistics():
+            statistic.discard()
 
     def solver_on(self, device: torch.device) -> str | None:
         """What computes the predictor on a device, where there is a choice."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 from ssl_hub.errors import UsageError
 from ssl_hub.limits import FINITE, NOT_NEGATIVE, POSITIVE, whole
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
-from ssl_hub.model.running import RunningExpectation, close_steps, full_precision, with_open_steps
+from ssl_hub.model.running import RunningExpectation, close_steps, full_precision, stacked, with_open_steps
 from ssl_hub.model.spectrum import (
     LEAST_EPS,
     Form,
@@ -38,11 +39,12 @@ class SetPredictor(Predictor):
 
     straight_through = True
 
-    def __init__(self, width: int, *, freq: int, momentum_through: bool) -> None:
+    def __init__(self, width: int, *, rho: float | None, freq: int, momentum_through: bool) -> None:
         super().__init__()
         whole(0, fix="0 never overwrites").check("predictor.freq", freq)
         self.freq, self.momentum_through = freq, momentum_through
         self.weight = nn.Parameter(nn.Linear(width, width, bias=False).weight.detach(), requires_grad=freq != 1)
+        self.correlation = RunningExpectation(width, width, rho=rho)  # F
         self.kept = torch.zeros((), dtype=torch.bool)
         self.watched = False  # whether whoever trains looks at ``kept``, so that it is not looked at here
         self._warned = False
@@ -59,12 +61,15 @@ class SetPredictor(Predictor):
     def overwrites(self, step: int) -> bool:
         return self.is_due(step) and not self.momentum_through
 
-    def compute(self) -> Tensor:
-        """The matrix that the statistics call for, [D, D]."""
-        raise NotImplementedError
+    @torch.no_grad()
+    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        f = stacked(projections)
+        with full_precision_products():
+            self.correlation.add(f.mT @ f, len(f))
 
-    def statistics(self) -> list[RunningExpectation]:
-        return [module for module in self.modules() if isinstance(module, RunningExpectation)]
+    def compute(self) -> Tensor:
+        """The matrix that the statistics call for, [D, D]; its products are in full precision."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def refresh(self, step: int) -> None:
@@ -74,7 +79,8 @@ class SetPredictor(Predictor):
         if not self.is_due(step):
             return
         try:
-            weight = self.compute()
+            with full_precision_products():
+                weight = self.compute()
         except LinAlgError:
             weight = torch.full_like(self.weight, float("nan"))
         usable = updated & torch.isfinite(weight).all()
@@ -93,64 +99,54 @@ class SetPredictor(Predictor):
                 stacklevel=2,
             )
 
-    def discard(self) -> None:
-        for statistic in self.statistics():
-            statistic.discard()
+
+class _OfCorrelation(Predictor):
+    """What is W = U diag(p) U^T of a correlation matrix F = U diag(s) U^T; see :func:`direct`."""
+
+    formula: dict[str, Any]  # eps, alpha, c and form of predictor_from_correlation
+    solver: Solver
+
+    def solver_on(self, device: torch.device) -> Solver:
+        """``auto`` iterates on anything but the CPU, where a decomposition would be waited for."""
+        if self.solver != "auto":
+            return self.solver
+        return "eigh" if device.type == "cpu" else "iteration"
+
+    def of(self, correlation: Tensor) -> Tensor:
+        return predictor_from_correlation(correlation, **self.formula, solver=self.solver_on(correlation.device))
 
 
-class DirectPredictor(SetPredictor):
-    """W = U diag(p) U^T from the running correlation matrix F = U diag(s) U^T; see :func:`direct`."""
+class DirectPredictor(_OfCorrelation, SetPredictor):
+    """The predictor of one running F."""
 
     def __init__(
         self,
         width: int,
+        formula: dict[str, Any],
         *,
         rho: float | None,
-        eps: float,
         freq: int,
-        alpha: float,
-        c: float,
-        form: Form,
         centred: bool,
         momentum_through: bool,
         solver: Solver,
     ) -> None:
-        super().__init__(width, freq=freq, momentum_through=momentum_through)
-        self.eps, self.alpha, self.c, self.form, self.solver = eps, alpha, c, form, solver
-        self.correlation = RunningExpectation(width, width, rho=rho)
+        super().__init__(width, rho=rho, freq=freq, momentum_through=momentum_through)
+        self.formula, self.solver = formula, solver
         self.mean = RunningExpectation(width, rho=rho) if centred else None
 
     @torch.no_grad()
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        f = torch.cat([full_precision(view) for view in projections])
-        with full_precision_products():
-            self.correlation.add(f.mT @ f, len(f))
+        super().observe(projections, targets)
         if self.mean is not None:
+            f = stacked(projections)
             self.mean.add(f.sum(dim=0), len(f))
 
     def compute(self) -> Tensor:
         f = self.correlation.value
-        if self.mean is not None:
-            f = f - torch.outer(self.mean.value, self.mean.value)
-        with full_precision_products():
-            return predictor_from_correlation(
-                f, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form, solver=self.solver_on(f.device)
-            )
-
-    def solver_on(self, device: torch.device) -> Solver:
-        able = self.mean is None and iterates(eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
-        return _chosen(self.solver, device, able=able)
+        return self.of(f if self.mean is None else f - torch.outer(self.mean.value, self.mean.value))
 
 
-def _chosen(solver: Solver, device: torch.device, *, able: bool) -> Solver:
-    """What computes a predictor on a device: ``auto`` iterates where that is right and a decomposition would be waited
-    for, on anything but the CPU."""
-    if solver != "auto":
-        return solver
-    return "iteration" if able and device.type != "cpu" else "eigh"
-
-
-class PartitionedDirectPredictor(Predictor):
+class PartitionedDirectPredictor(_OfCorrelation):
     """DirectPred that depends on the features through random half-spaces (Tian et al. 2021, section 4.1).
 
     ``n`` fixed normal vectors a_i split each view's batch at the batch mean of f.a_i; each side keeps its own F, and a
@@ -163,39 +159,22 @@ class PartitionedDirectPredictor(Predictor):
     per_process = True
     directions: Tensor
 
-    def __init__(
-        self,
-        width: int,
-        *,
-        rho: float | None,
-        eps: float,
-        alpha: float,
-        c: float,
-        form: Form,
-        partitions: int,
-        solver: Solver,
-    ):
+    def __init__(self, width: int, formula: dict[str, Any], *, rho: float | None, partitions: int, solver: Solver):
         super().__init__()
-        self.eps, self.alpha, self.c, self.form, self.solver = eps, alpha, c, form, solver
+        self.formula, self.solver = formula, solver
         self.register_buffer("directions", torch.randn(width, partitions))
         self.sides = nn.ModuleList(RunningExpectation(width, width, rho=rho) for _ in range(2 * partitions))
         self._matrices: Tensor | None = None
 
-    def statistics(self) -> list[RunningExpectation]:
-        return [side for side in self.sides if isinstance(side, RunningExpectation)]
-
-    def solver_on(self, device: torch.device) -> Solver:
-        able = iterates(eps=self.eps, alpha=self.alpha, c=self.c, form=self.form)
-        return _chosen(self.solver, device, able=able)
-
     def _side(self, f: Tensor) -> Tensor:
         """[B, n] in {0., 1.}: on which side of each split a sample lies."""
-        score = f @ self.directions.to(f.dtype)
+        with full_precision_products():  # also where it predicts: the side that was observed
+            score = f @ self.directions.to(f.dtype)
         return (score >= score.mean(dim=0)).to(f.dtype)
 
     @torch.no_grad()
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        f = torch.cat([full_precision(view) for view in projections])
+        f = stacked(projections)
         side = torch.cat([self._side(full_precision(view)) for view in projections])
         with full_precision_products():
             for i, statistic in enumerate(self.statistics()):
@@ -205,9 +184,8 @@ class PartitionedDirectPredictor(Predictor):
         empty = now.abs().amax(dim=(-2, -1)) == 0
         safe = torch.where(empty[:, None, None], torch.eye(now.shape[-1], dtype=now.dtype, device=now.device), now)
         try:
-            matrices = predictor_from_correlation(
-                safe, eps=self.eps, alpha=self.alpha, c=self.c, form=self.form, solver=self.solver_on(f.device)
-            )
+            with full_precision_products():
+                matrices = self.of(safe)
         except LinAlgError:  # not finite, on every process alike: so is the loss then, and the step is skipped
             matrices = torch.full_like(safe, float("nan"))
         matrices = torch.where(empty[:, None, None], torch.zeros_like(matrices), matrices)
@@ -224,10 +202,6 @@ class PartitionedDirectPredictor(Predictor):
     @torch.no_grad()
     def refresh(self, step: int) -> None:
         close_steps(self.statistics())
-
-    def discard(self) -> None:
-        for statistic in self.statistics():
-            statistic.discard()
 
 
 @PREDICTORS.register("direct")
@@ -268,30 +242,23 @@ def direct(
     POSITIVE.check("predictor.alpha", alpha)
     FINITE.check("predictor.c", c)
     whole(0, 1024).check("predictor.partitions", partitions)
-    if solver == "iteration" and (centred or not iterates(eps=eps, alpha=alpha, c=c, form=form)):
+    formula = {"eps": eps, "alpha": alpha, "c": c, "form": form}
+    able = not centred and iterates(eps=eps, alpha=alpha, c=c, form=form)
+    if solver == "iteration" and not able:
         raise UsageError(
             "predictor.solver is 'iteration', which gives the normalised form alone, with predictor.alpha=0.5 or 1,"
             f" predictor.c=0, predictor.centred=false and predictor.eps of at least {LEAST_EPS:g}; set"
             " predictor.solver=eigh"
         )
+    if solver == "auto" and not able:
+        solver = "eigh"
     if not partitions:
         return DirectPredictor(
-            width,
-            rho=rho,
-            eps=eps,
-            freq=freq,
-            alpha=alpha,
-            c=c,
-            form=form,
-            centred=centred,
-            momentum_through=momentum_through,
-            solver=solver,
+            width, formula, rho=rho, freq=freq, centred=centred, momentum_through=momentum_through, solver=solver
         )
     if freq != 1 or centred:
         raise UsageError("predictor.partitions needs predictor.freq=1 and predictor.centred=false")
-    return PartitionedDirectPredictor(
-        width, rho=rho, eps=eps, alpha=alpha, c=c, form=form, partitions=partitions, solver=solver
-    )
+    return PartitionedDirectPredictor(width, formula, rho=rho, partitions=partitions, solver=solver)
 
 
 @PREDICTORS.register("optimal")
@@ -316,22 +283,19 @@ class OptimalPredictor(SetPredictor):
         solution: Solution = "right",
         momentum_through: bool = False,
     ) -> None:
-        super().__init__(width, freq=freq, momentum_through=momentum_through)
+        super().__init__(width, rho=rho, freq=freq, momentum_through=momentum_through)
         POSITIVE.check("predictor.reg", reg)
         self.reg, self.solution = reg, solution
-        self.correlation = RunningExpectation(width, width, rho=rho)
         self.cross = RunningExpectation(width, width, rho=rho)
 
     @torch.no_grad()
     def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        f = torch.cat([full_precision(view) for view in projections])
-        t = torch.cat([full_precision(target) for target in targets])
+        super().observe(projections, targets)
+        f, t = stacked(projections), stacked(targets)
         with full_precision_products():
-            self.correlation.add(f.mT @ f, len(f))
             self.cross.add(t.mT @ f, len(f))
 
     def compute(self) -> Tensor:
-        with full_precision_products():
-            return optimal_predictor(
-                symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
-            )
+        return optimal_predictor(
+            symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
+        )

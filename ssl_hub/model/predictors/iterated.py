@@ -14,7 +14,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.limits import NOT_NEGATIVE, number, or_none, whole
 from ssl_hub.model.predictors.base import PREDICTORS, Predictor
 from ssl_hub.model.predictors.computed import SetPredictor
-from ssl_hub.model.running import RunningExpectation, full_precision
+from ssl_hub.model.running import full_precision
 from ssl_hub.model.spectrum import gather_rows, moving_average, newton_schulz, stiefel_projection, symmetrise
 
 Filter = Literal["power", "log1p", "log1p_square"]
@@ -30,18 +30,12 @@ class IteratedPredictor(SetPredictor):
     averaged: Tensor  # how many batches are in the weight
 
     def __init__(self, width: int, *, iterations: int, eps: float, rho: float | None) -> None:
-        super().__init__(width, freq=1, momentum_through=False)
+        super().__init__(width, rho=0.0, freq=1, momentum_through=False)  # F is of the newest batch alone
         whole(1, 100).check("predictor.iterations", iterations)
         NOT_NEGATIVE.check("predictor.eps", eps)
         or_none(number(0, 1)).check("predictor.rho", rho)
-        self.correlation = RunningExpectation(width, width, rho=0.0)  # of the newest batch alone
         self.iterations, self.eps, self.rho = iterations, eps, rho
         self.register_buffer("averaged", torch.zeros((), dtype=torch.int64))
-
-    @torch.no_grad()
-    def observe(self, projections: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        f = torch.cat([full_precision(view) for view in projections])
-        self.correlation.add(f.mT @ f, len(f))
 
     def of_batch(self, correlation: Tensor) -> Tensor:
         raise NotImplementedError

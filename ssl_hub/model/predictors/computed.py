@@ -33,8 +33,7 @@ class SetPredictor(Predictor):
     Every ``freq``-th step (0, freq, 2 freq, ...) the weight is overwritten after the optimiser step. With ``freq=1`` it
     is never trained. With larger ``freq`` the steps in between are ordinary gradient steps, while one that overwrites
     takes no gradient, weight decay or momentum, unless ``momentum_through``: the authors' code lets the momentum buffer
-    collect those gradients too. ``freq=0`` never overwrites. When no finite matrix can be computed the previous weight
-    stays, with one warning.
+    collect those gradients too. ``freq=0`` never overwrites. A weight that cannot be computed stays, with one warning.
     """
 
     straight_through = True

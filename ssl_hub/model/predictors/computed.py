@@ -22,7 +22,6 @@ from ssl_hub.model.spectrum import (
     iterates,
     optimal_predictor,
     predictor_from_correlation,
-    symmetrise,
 )
 from ssl_hub.model.square_root import full_precision_products
 
@@ -295,6 +294,4 @@ class OptimalPredictor(SetPredictor):
             self.cross.add(t.mT @ f, len(f))
 
     def compute(self) -> Tensor:
-        return optimal_predictor(
-            symmetrise(self.correlation.value), self.cross.value, reg=self.reg, solution=self.solution
-        )
+        return optimal_predictor(self.correlation.value, self.cross.value, reg=self.reg, solution=self.solution)

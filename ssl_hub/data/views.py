@@ -178,7 +178,7 @@ class TwoViews:
         return boxes.reshape(2, -1, 4)
 
 
-@dataclass
+@dataclass(frozen=True)
 class EvalTransform:
     """See :func:`eval_transform`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -9,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from ssl_hub.data.views import EvalTransform
-from ssl_hub.data.views import eval_transform as make_transform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model
 from ssl_hub.limits import SIDE, or_none
@@ -143,9 +143,7 @@ def open_sized(model: str | Path | nn.Module, image_size: int | None) -> Subject
 
 def _at_size(transform: EvalTransform, size: int) -> EvalTransform:
     """The same, but of whole images: a share cut off their borders was chosen for the size that they had."""
-    made = make_transform(size=size, interpolation=transform.interpolation, mean=transform.mean, std=transform.std)
-    made.values = transform.values
-    return made
+    return replace(transform, size=size, resize=size)
 
 
 def _others(backbone: nn.Module) -> str:

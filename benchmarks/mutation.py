@@ -1,0 +1,123 @@
+"""Whether the tests notice faults: each of ``mutants.py`` is put into a copy of the tree, where its tests then run.
+
+python benchmarks/mutation.py
+python benchmarks/mutation.py --only 'train/*' --results /tmp/mutation.json
+
+First the tests run without a fault, file by file, and have to pass. What is finished is kept in ``--results``, so that
+the command goes on where it was stopped; ``--only`` runs what it names again, by file or by words (``'*'``: all).
+Exits with 1 where a fault survives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from mutants import FAULTS, Fault
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "mutation.json"
+LEFT_OUT = (".git", ".venv", "runs", "build", "dist", "__pycache__", ".*_cache")
+LONGEST = 300  # seconds, beyond which a fault has made the tests hang: that is noticed too
+NO_FAULT = "no fault: "
+
+Outcome = dict[str, Any]
+"""``caught``, ``by`` which test, ``seconds``."""
+
+
+def copied(to: Path) -> Path:
+    """The tree as it lies there, uncommitted changes included."""
+    return Path(shutil.copytree(ROOT, to / "tree", ignore=shutil.ignore_patterns(*LEFT_OUT), symlinks=True))
+
+
+def tried(tree: Path, tests: tuple[str, ...]) -> Outcome:
+    """What the tests in a copy say."""
+    # No bytecode: Python tells that of two versions apart by size and second alone.
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        return {"caught": True, "by": f"no end within {LONGEST} s", "seconds": LONGEST}
+    seconds = round(time.monotonic() - began, 1)
+    if done.returncode == 0:
+        return {"caught": False, "by": None, "seconds": seconds}
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    if failed is None:
+        raise SystemExit(f"{' '.join(tests)} could not be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return {"caught": True, "by": failed[1], "seconds": seconds}
+
+
+def tried_with(fault: Fault, tree: Path) -> Outcome:
+    source = fault.source(tree)
+    text = source.read_text(encoding="utf-8")
+    source.write_text(fault.put_into(text), encoding="utf-8")
+    try:
+        return tried(tree, fault.tests)
+    finally:
+        source.write_text(text, encoding="utf-8")
+
+
+def table(found: dict[str, Outcome]) -> str:
+    rows = ["| fault | in | by |", "|---|---|---|"]
+    done = [fault for fault in FAULTS if fault.name in found]
+    for fault in done:
+        outcome = found[fault.name]
+        by = f"`{outcome['by']}`" if outcome["caught"] else "**survived**"
+        rows.append(f"| {fault.name} | `{fault.file}` | {by} |")
+    caught = sum(found[fault.name]["caught"] for fault in done)
+    seconds = sum(outcome["seconds"] for outcome in found.values())
+    share = f"{caught} of {len(done)} caught ({100 * caught / max(len(done), 1):.0f} %), in {seconds / 60:.0f} minutes"
+    return "\n".join([*rows, "", share])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", metavar="PATTERN", help="faults by file or by words, run again")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="JSON that keeps what is finished")
+    arguments = parser.parse_args()
+    chosen = [
+        fault
+        for fault in FAULTS
+        if arguments.only is None or any(fnmatch(word, arguments.only) for word in (fault.name, fault.file))
+    ]
+    if not chosen:
+        parser.error(f"no fault matches {arguments.only!r}")
+    for fault in FAULTS:
+        fault.put_into(fault.source(ROOT).read_text(encoding="utf-8"))  # raises before any work
+    found: dict[str, Outcome] = json.loads(arguments.results.read_text("utf-8")) if arguments.results.exists() else {}
+
+    def kept(name: str, outcome: Outcome) -> Outcome:
+        found[name] = outcome
+        arguments.results.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        print(f"{outcome['seconds']:6.1f} s  {name}: {outcome['by'] or 'passed'}", file=sys.stderr, flush=True)
+        return outcome
+
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copied(Path(folder))
+        waiting = [fault for fault in chosen if arguments.only is not None or fault.name not in found]
+        for test in dict.fromkeys(test for fault in waiting for test in fault.tests):
+            if arguments.only is None and NO_FAULT + test in found:
+                continue
+            if kept(NO_FAULT + test, tried(tree, (test,)))["caught"]:
+                del found[NO_FAULT + test]
+                raise SystemExit(f"{test} fails without a fault: mend it first")
+        for fault in waiting:
+            kept(fault.name, tried_with(fault, tree))
+    print(table(found))
+    return int(any(not found[fault.name]["caught"] for fault in chosen))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

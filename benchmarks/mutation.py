@@ -3,9 +3,9 @@
 python benchmarks/mutation.py
 python benchmarks/mutation.py --only 'train/*' --results /tmp/mutation.json
 
-First the tests run without a fault, and have to pass. What is finished is kept in ``--results``, so that
-the command goes on where it was stopped; ``--only`` runs what it names again, by file or by words (``'*'``: all).
-Exits with 1 where a fault survives.
+First the tests run without a fault, and have to pass. What is finished is kept in ``--results``, so that the command
+goes on where it was stopped, and tries again what survived; ``--only`` runs what it names again, by file or by words
+(``'*'``: all). Exits with 1 where a fault survives.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def main() -> int:
     if arguments.results.exists():
         whole = json.loads(arguments.results.read_text(encoding="utf-8"))
     found: dict[str, Outcome] = whole["faults"]
-    waiting = [fault for fault in chosen if arguments.only is not None or fault.name not in found]
-    known = set() if arguments.only is not None else {*whole[PASSED]}
-    tests = sorted({test for fault in waiting for test in fault.tests} - known)
+    waiting = [fault for fault in chosen if arguments.only is not None or not found.get(fault.name, {}).get("caught")]
+    changed = {test for fault in waiting if fault.name in found for test in fault.tests}  # since then, as may be
+    tests = sorted({test for fault in waiting for test in fault.tests} - ({*whole[PASSED]} - changed))
 
     with tempfile.TemporaryDirectory() as folder:
         tree = copied(Path(folder))

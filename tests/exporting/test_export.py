@@ -11,8 +11,10 @@ from torch import nn
 import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.views import EvalTransform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.subject import Subject, eval_transform, open_model
+from ssl_hub.exporting.about import preprocessing
 from ssl_hub.exporting.export import export
 from ssl_hub.exporting.formats import FORMATS
 from ssl_hub.exporting.program import make_program
@@ -108,6 +110,12 @@ def test_stages_are_named_by_their_strides(kind, tmp_path):
         [2, 64, 8, 8],
         [2, 128, 4, 4],
     ]
+
+
+def test_the_share_that_is_cropped_is_that_of_the_transform():
+    transform = EvalTransform(224, 256, "bilinear", [0.5] * 3, [0.5] * 3)
+    steps = preprocessing(transform, normalised_inside=True)
+    assert (steps["resize"], steps["size"], steps["crop_pct"]) == (256, 224, 0.875)
 
 
 def test_normalisation_inside_is_that_of_the_evaluation_transform_bit_for_bit():

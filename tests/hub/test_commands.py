@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ssl_hub.cli import main
+from ssl_hub.errors import UsageError
 from ssl_hub.hub.store import home
 
 
@@ -55,6 +56,21 @@ def test_push_dry_and_real(hub, stored, capsys):
     assert "published and loaded back: ann/digits at " in capsys.readouterr().out
     assert main(["push", "mine", "ann/digits"]) == 0
     assert "unchanged: already there" in capsys.readouterr().out
+
+
+def test_every_option_of_push_reaches_it(monkeypatch, capsys):
+    given = {}
+
+    def push(run, repository, **options):
+        given.update(options)
+        raise UsageError("that is enough")
+
+    monkeypatch.setattr("ssl_hub.hub.publish.push", push)
+    options = ["--private", "--revision", "v1", "--dry-run", "--allow-collapsed", "--licence", "mit"]
+    assert main(["push", "mine", "ann/digits", *options]) == 2
+    assert capsys.readouterr().err == "error: that is enough\n"
+    flags = dict.fromkeys(("private", "dry_run", "allow_collapsed"), True)
+    assert given == {**flags, "revision": "v1", "licence": "mit"}
 
 
 def test_card_of_a_run_of_a_recipe_and_of_all(stored, tmp_path, capsys):

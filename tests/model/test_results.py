@@ -13,6 +13,7 @@ import torch
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.model.results import Result, append_results, read_results
+from ssl_hub.model.standing import objection
 
 
 def result(**changes):
@@ -186,3 +187,9 @@ def test_other_images_under_the_same_names_are_another_measurement(tmp_path):
     append_results(tmp_path, [here, there])
     append_results(tmp_path, [replace(here, value=55.0)])
     assert [r.value for r in read_results(tmp_path)] == [55.0, 60.0]
+
+
+def test_images_that_the_model_was_trained_on_say_nothing_whatever_the_classifier_was_fitted_to():
+    on_train = result(split="train", settings={"k": 20, "bank_split": "validation"})
+    assert objection(on_train, "train") == "measured on the training split (train)"
+    assert objection(replace(on_train, split="test"), "train") is None

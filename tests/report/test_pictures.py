@@ -2,21 +2,24 @@
 
 import json
 import re
+import shutil
 import sys
 import types
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ssl_hub.data.images import Source
 from ssl_hub.data.stored import Pixels
 from ssl_hub.evaluate.features import Features
+from ssl_hub.hub.store import BUNDLED
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.report.html import Missing
 from ssl_hub.report.pictures import _confusion, _gallery, _map, pca
 from ssl_hub.report.record import Record
-from ssl_hub.report.story import Evidence
+from ssl_hub.report.story import Evidence, Story
 
 
 def evidence(classes: int, each: int = 3, *, labels: bool = True) -> Evidence:
@@ -99,3 +102,15 @@ def test_without_labels_or_a_head_the_reason_is_said(tmp_path):
         _confusion(Record(name="r", folder=tmp_path), evidence(3, labels=False))
     with pytest.raises(Missing, match="no head for 'axes'"):
         _confusion(Record(name="r", folder=tmp_path), evidence(3))
+
+
+def test_an_image_of_both_splits_is_no_query(tmp_path):
+    for number, place in enumerate(("train/a/0", "train/a/1", "train/b/2", "test/a/3", "test/b/4")):
+        path = tmp_path / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (16, 16, 3), np.uint8)).save(path)
+    shutil.copy(tmp_path / "train/b/2.png", tmp_path / "test/a/0.png")
+    release = Record(name="release", folder=BUNDLED / "directpred-digits")
+    found = Story([release], data=str(tmp_path)).evidence(release)
+    assert [found.queries.id(i) for i in range(len(found.queries))] == ["a/3.png", "b/4.png"]
+    assert len(found.bank) == 3 and not found.same_split

@@ -101,6 +101,12 @@ def test_a_probe_by_name_is_of_the_weights_that_the_run_ended_with(run):
     assert all(r.interval and r.images == 500 and r.overlap == 0 for r in results)
 
 
+def test_a_run_at_a_step_has_the_reading_of_that_step(run):
+    record = read_record(run, "run", at=20)
+    assert record.step == 20 and "spectrum" in record.last  # of the end of the first epoch
+    assert record.results == ()
+
+
 def test_watching_starts_without_torch():
     code = "import sys, ssl_hub.report.watch; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

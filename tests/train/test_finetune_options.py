@@ -103,6 +103,16 @@ def test_the_loss_is_the_one_that_was_asked_for(settings):
     torch.testing.assert_close(loss, each.sum() / weight[labels].sum())
 
 
+def test_mixed_labels_are_smoothed_too():
+    made = trainer(mixup=0.8, label_smoothing=0.2)
+    images, labels = torch.randn(4, 3, 16, 16), torch.tensor([0, 1, 0, 1])
+    made.train_mode()
+    loss = made._loss(images.clone(), labels, 0)
+    mixed, shares = made._mixing(images.clone(), labels, 0, 0)
+    target = 0.8 * shares + 0.2 / 2
+    torch.testing.assert_close(loss, -(target * made.network(mixed).log_softmax(1)).sum(1).mean())
+
+
 def test_balanced_weights_count_each_class_the_same():
     counts = np.array([30, 0, 10])
     found = balanced_weights(counts).numpy()

@@ -152,7 +152,8 @@ def test_lars_ratio_is_one_for_zero_weights():
     assert torch.equal(module.weight.detach(), torch.full((3, 4), -0.5))
 
 
-def test_lars_takes_the_steps_of_timms():
+@pytest.mark.parametrize("found_inf", [None, torch.tensor(0.0)], ids=["decided on the host", "on the device"])
+def test_lars_takes_the_steps_of_timms(found_inf):
     """Over several steps with momentum, on the matrices that both adapt; with decay the denominators differ."""
     from timm.optim import Lars as Peer
 
@@ -160,6 +161,7 @@ def test_lars_takes_the_steps_of_timms():
     peers.load_state_dict(ours.state_dict())
     optim = Optim(name="lars", lr=0.7, weight_decay=0.0, trust_coefficient=0.02)
     optimizer = build_optimizer(parameter_groups(ours, optim), optim)
+    optimizer.found_inf = found_inf
     set_learning_rates(optimizer, 0.7, 1.0)
     peer = Peer(peers.parameters(), lr=0.7, momentum=0.9, weight_decay=0.0, trust_coeff=0.02, always_adapt=True)
     for _ in range(5):

@@ -140,6 +140,16 @@ def test_skipped_step_changes_nothing_and_schedules_wait():
     assert run.step == 2
 
 
+def test_a_resumed_run_knows_of_the_batches_that_were_skipped():
+    run = trainer(linear_siamese(PREDICTORS["direct"](4)))
+    good = torch.randn(8, 6).double()
+    run.advance([(good, good)])
+    run.advance([(torch.full_like(good, float("nan")), good)])
+    resumed = trainer(linear_siamese(PREDICTORS["direct"](4)))
+    resumed.load_state_dict(run.state_dict())
+    assert (resumed.step, resumed.position) == (1, 2)
+
+
 def test_skipped_step_leaves_running_statistics_of_both_branches():
     encoder = Encoder(nn.Sequential(nn.Linear(6, 4, bias=False), nn.BatchNorm1d(4)), nn.Identity())
     run = trainer(Siamese(encoder, PREDICTORS["mlp"](4, hidden_width=8), TARGETS["ema"](), LOSSES["cosine"]()).double())

@@ -43,6 +43,7 @@ def test_of_a_laboratory_s_folder_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "bits", "expected"),
     [([0, 4000], "16", "12"), ([3, 1000], "16", "10"), ([0, 200], "16", "8"), ([100, 16000], "16", "14"),
+     ([0, 4095], "16", "12"), ([0, 4096], "16", "13"),
      ([-1000, 3000], "32", "-900,2900"), ([0, 0.2], "float", "-900,2900"), ([4000, 4095], "16", "-900,2900")],
 )  # fmt: skip
 def test_ranges(values: list[float], bits: str, expected: str) -> None:
@@ -136,6 +137,14 @@ def test_few_photographs_may_start_from_weights(tmp_path: Path, side: int, count
     made = get_recipe("directpred-own", **settings)
     assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (128 if side == 300 else 64)
     assert settings.get("train.batch_size") == expected and made.train.batch_size <= count // 4
+
+
+def test_a_plan_trains_on_no_images_that_are_judged(tmp_path: Path) -> None:
+    for split in ("train", "unlabeled", "test"):
+        fill(tmp_path / "cells" / split, 20)
+    advised = plan(survey(str(tmp_path / "cells")))
+    assert advised is not None and advised.continued is not None
+    assert [one.settings["data.pretrain_split"] for one in (advised, advised.continued)] == ["train+unlabeled"] * 2
 
 
 def test_data_of_a_recipe_is_given_that_recipe() -> None:

@@ -33,4 +33,10 @@ class Registered:
         return found
 
     def open(self, split: str) -> Source:
-        return SOURCES[self.name](split)
+        source = SOURCES[self.name](split)
+        if not isinstance(source, Source):
+            raise UsageError(
+                f"registered data {self.name!r} gives {type(source).__name__} for split {split!r}, expected"
+                " a Source: return Source(name, split, Pixels(array))"
+            )
+        return source

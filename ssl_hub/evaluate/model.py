@@ -1,4 +1,4 @@
-"""Evaluating a model by name: the public ``knn`` and ``linear_probe``."""
+"""Evaluating a model by name: the public ``knn`` and ``linear_probe``, and :func:`measure` for any evaluation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from accelerate import Accelerator
 from torch import nn
 
@@ -58,11 +59,27 @@ def knn(
         Top-1 (and top-5 from five classes on) in percent. A release keeps them in its results.json.
     """
     nearest.check_vote(k, temperature)
+    vote = partial(nearest.knn, k=k, temperature=temperature, device=_device(accelerator))
+    return measure(model, data, vote, accelerator=accelerator, show_progress=show_progress, **options)
+
+
+def measure(
+    model: str | Path | nn.Module,
+    data: str | None,
+    judge: Callable[[Features, Features], list[Result]],
+    *,
+    accelerator: Accelerator | None = None,
+    show_progress: bool = False,
+    **options: Any,
+) -> list[Result]:
+    """What ``judge(train, test)`` says of a frozen backbone's features of the two splits, or of each fold, recorded.
+
+    The other arguments are those of :func:`knn`, and a release keeps the results.
+    """
     subject, sources, extraction, work = _opened(model, data, accelerator, show_progress, options)
     fold_of, recorder = checked(subject, sources, extraction, work)
     take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
-    vote = partial(nearest.knn, k=k, temperature=temperature, device=work.device)
-    results = by_features(sources, fold_of, take, vote)
+    results = by_features(sources, fold_of, take, judge)
     results = marked(recorder.complete(results), subject)
     if subject.folder is not None and work.rank == 0:
         work.say(keep_results(subject.folder, results))
@@ -183,9 +200,13 @@ def work_on(subject: Subject, extraction: Extraction, accelerator: Accelerator |
     """How the evaluation is carried out, with the model on its device."""
     if subject.folder is not None:
         check_results(subject.folder)
-    device = usual_device() if accelerator is None else accelerator.device
+    device = _device(accelerator)
     subject.model.to(device)
     work = Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
     if subject.step is not None and work.rank == 0:
         work.say(f"measured at step {subject.step}, by a checkpoint: the results are not kept in the run")
     return work
+
+
+def _device(accelerator: Accelerator | None) -> torch.device:
+    return usual_device() if accelerator is None else accelerator.device

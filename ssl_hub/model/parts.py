@@ -25,11 +25,24 @@ PARTS: dict[str, Registry[Callable[..., Any]]] = {"predictor": PREDICTORS, "targ
 
 
 def part_options(section: str, kind: str) -> Mapping[str, Any]:
-    """Option names and types of one kind, for example ``part_options("predictor", "linear")`` is ``{"bias": bool}``."""
+    """Option names and types of one kind, for example ``part_options("predictor", "linear")`` is ``{"bias": bool}``.
+
+    Raises UsageError for an argument with a default that a recipe cannot set: without a type, or not keyword-only.
+    """
     made_by: Any = PARTS[section][kind]
     hints = typing.get_type_hints(made_by.__init__ if inspect.isclass(made_by) else made_by)
-    parameters = inspect.signature(made_by).parameters.values()
-    return {p.name: hints[p.name] for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    options: dict[str, Any] = {}
+    for p in inspect.signature(made_by).parameters.values():
+        keyword = p.kind is inspect.Parameter.KEYWORD_ONLY
+        if (keyword and p.name not in hints) or (p.kind is p.POSITIONAL_OR_KEYWORD and p.default is not p.empty):
+            lacks = "no type" if keyword else "no * before it"
+            raise UsageError(
+                f"{p.name!r} of {section} {kind!r} is no option of a recipe: it has {lacks}; write"
+                f" `*, {p.name}: float = ...` in its constructor, with the type that it has"
+            )
+        if keyword:
+            options[p.name] = hints[p.name]
+    return options
 
 
 def with_overrides(recipe: Recipe, overrides: Mapping[str, Any]) -> Recipe:

@@ -110,6 +110,11 @@ class Siamese(nn.Module):
             projections, targets = [_full(f) for f in projections], [_full(t) for t in targets]
             self.predictor.observe(projections, targets)
         predictions = [self.predictor(f) for f in projections]
+        if predictions[0].shape != projections[0].shape:  # a loss would broadcast it
+            raise UsageError(
+                f"{type(self.predictor).__name__} makes {list(predictions[0].shape)} of projections"
+                f" {list(projections[0].shape)}; a predictor's forward returns the shape that it is given"
+            )
         with torch.autocast(view1.device.type, enabled=False):
             triples = zip(projections, predictions, targets, strict=True)
             loss = torch.stack([self.loss(f, _full(q), t) for f, q, t in triples]).sum()

@@ -37,6 +37,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.handlelength": 2.4,
     "savefig.dpi": 200,
+    "svg.hashsalt": "ssl_hub",  # names of its parts: a figure that is drawn again is the same file
     "figure.constrained_layout.use": True,
 }
 
@@ -118,7 +119,8 @@ def render(paint: Callable[[Any], None], path: Path, paragraphs: list[str], *, h
         paint(figure)
         text = "\n".join(line for paragraph in paragraphs for line in wrapped(paragraph))
         figure.supxlabel(text, fontsize=7, color="0.25", x=0.01, ha="left", linespacing=1.35)
-        replace_file(path, lambda aside: figure.savefig(aside, format=path.suffix[1:]))
+        undated = {"CreationDate" if path.suffix == ".pdf" else "Date": None} if path.suffix != ".png" else None
+        replace_file(path, lambda aside: figure.savefig(aside, format=path.suffix[1:], metadata=undated))
     return path
 
 

@@ -85,6 +85,14 @@ def test_every_registered_source_is_consistent(name: str) -> None:
     train, test = open_source(name, "train"), open_source(name, "test")
     assert train.classes == test.classes
     assert train.image(len(train) - 1).mode == "RGB"
+    with pytest.raises(UsageError, match="has no split 'nonesuch'; it has "):
+        SOURCES[name]("nonesuch")  # resolve_split says so
+
+
+def test_registered_data_that_is_no_source_is_an_error(monkeypatch):
+    monkeypatch.setitem(SOURCES._entries, "bare", lambda split: [1, 2])
+    with pytest.raises(UsageError, match=r"registered data 'bare' gives list for split 'train', expected a Source: "):
+        open_source("bare", "train")
 
 
 def test_resolve_split_order() -> None:

@@ -13,7 +13,10 @@ fill = HOOKS["on_page_markdown"]
 
 def test_every_recipe_is_in_a_table():
     page = fill((ROOT / "docs" / "recipes.md").read_text())
-    assert [name for name in list_recipes() if f"| `{name}` |" not in page] == []
+    missing = [name for name in list_recipes() if f"| `{name}` |" not in page]
+    assert missing == [], (
+        "give docs/recipes.md a `<!-- generate: recipes PATTERN -->` for it, and run `python docs/hooks.py`"
+    )
     assert "| 85.21 ± 0.23 |" in page
 
 
@@ -24,7 +27,10 @@ def test_every_predictor_target_and_loss_has_its_options():
 
     page = fill((ROOT / "docs" / "predictors.md").read_text())
     for registry in (PREDICTORS, TARGETS, LOSSES):
-        assert [name for name in registry.names() if f"#### `{name}`" not in page] == []
+        missing = [name for name in registry.names() if f"#### `{name}`" not in page]
+        assert missing == [], (
+            "name it in a `<!-- generate: options ... -->` of docs/predictors.md, and run `python docs/hooks.py`"
+        )
     assert "| `rho` | `0.3` | weight of the past in the moving average; None averages all steps equally. |" in page
 
 

@@ -32,7 +32,7 @@ def test_every_example_is_on_a_page():
 
 def test_the_readme_counts_the_recipes():
     (count,) = re.findall(r"^\| \[(\d+) recipes\]", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert int(count) == len(list_recipes())
+    assert int(count) == len(list_recipes()), "the table 'What is in it' of README.md says how many"
 
 
 def test_every_link_of_the_readme_leads_somewhere():

@@ -7,6 +7,8 @@ from PIL import Image
 
 import ssl_hub
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.accuracy import accuracy_results
+from ssl_hub.evaluate.model import measure
 from ssl_hub.evaluate.subject import open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import read_results
@@ -70,3 +72,24 @@ def test_other_data_leaves_the_released_classifier_alone(released, tmp_path):
     results = ssl_hub.linear_probe(released, str(tmp_path / "greys"))
     assert results[0].dataset == "greys" and (released / "config.json").read_bytes() == before
     assert ProbeHead.load(released, "greys").classes == ("a", "b", "c")
+
+
+def test_any_evaluation_of_features_is_opened_and_kept_as_knn_is(released):
+    def first_guess(train, test):
+        assert (train.width, len(train.classes)) == (test.width, 10)
+        scores = torch.zeros(len(test), 10)
+        return accuracy_results(
+            scores, torch.from_numpy(test.y), scores == 0,
+            dataset=test.dataset, split=test.split, protocol="first-guess", settings={},
+        )  # fmt: skip
+
+    top1 = measure("byol-digits", None, first_guess, workers=0)[0]
+    kept = read_results(released)[-2]
+    assert (kept.protocol, kept.value, kept.data, kept.backbone) == (
+        "first-guess",
+        top1.value,
+        top1.data,
+        top1.backbone,
+    )
+    assert 5 < top1.value < 15 and top1.overlap == 0 and set(top1.data) == {"fitted", "judged"}
+    assert measure("byol-digits", None, first_guess, workers=0, folds=3)[0].split == "train, 3 folds"

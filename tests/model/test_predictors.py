@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ssl_hub.errors import UsageError
+from ssl_hub.model.losses import LOSSES
 from ssl_hub.model.parts import part_options
 from ssl_hub.model.predictors import PREDICTORS, Predictor
 from ssl_hub.model.predictors.computed import SetPredictor
-from ssl_hub.model.siamese import build
+from ssl_hub.model.siamese import Encoder, Siamese, build
 from ssl_hub.model.spectrum import eigenvalue_map, newton_schulz, predictor_from_correlation, stiefel_projection
+from ssl_hub.model.targets import TARGETS
 from ssl_hub.zoo import get_recipe
 
 WIDTH = 8
@@ -36,6 +38,16 @@ def test_every_predictor_maps_projections_to_projections_and_lives_a_step(kind):
         assert predictor(views[0]).shape == (16, WIDTH)
         predictor.refresh(step)
     assert all(torch.isfinite(tensor).all() for tensor in predictor.state_dict().values())
+
+
+@pytest.mark.parametrize("kind", PREDICTORS.names())
+def test_every_predictor_with_a_matrix_is_that_matrix(kind):
+    predictor, views = make(kind).double(), [torch.randn(16, WIDTH).double() for _ in range(2)]
+    observe(predictor, *views)
+    predictor.refresh(0)
+    if (matrix := predictor.matrix()) is not None:
+        said = "forward(f) is f W^T, and matrix() is W"
+        torch.testing.assert_close(predictor(views[0]), views[0] @ matrix.mT, msg=lambda found: f"{said}: {found}")
 
 
 @pytest.mark.parametrize("kind", PREDICTORS.names())
@@ -358,3 +370,30 @@ def test_byols_heads_have_no_bias_at_the_end():
 def test_linear_has_no_bias_unless_asked():
     assert make("linear").linear.bias is None
     assert make("linear", bias=True).linear.bias.shape == (WIDTH,)
+
+
+@pytest.mark.parametrize("said", ["no type", r"no \* before it"])
+def test_an_option_that_a_recipe_cannot_set_is_named(said, monkeypatch):
+    class Untyped(Predictor):
+        def __init__(self, width: int, *, start=1.0) -> None:
+            super().__init__()
+
+    class Positional(Predictor):
+        def __init__(self, width: int, start: float = 1.0) -> None:
+            super().__init__()
+
+    monkeypatch.setitem(PREDICTORS._entries, "mine", Untyped if said == "no type" else Positional)
+    with pytest.raises(
+        UsageError, match=rf"'start' of predictor 'mine' is no option of a recipe: it has {said}; write `\*, start"
+    ):
+        part_options("predictor", "mine")
+
+
+def test_a_prediction_of_another_shape_is_an_error_and_not_broadcast(monkeypatch):
+    class OneNumber(Predictor):
+        def forward(self, f: Tensor) -> Tensor:
+            return f[:, :1]
+
+    model = Siamese(Encoder(nn.Identity(), nn.Identity()), OneNumber(), TARGETS["stopgrad"](), LOSSES["cosine"]())
+    with pytest.raises(UsageError, match=r"OneNumber makes \[4, 1\] of projections \[4, 8\]; a predictor's forward "):
+        model(torch.randn(4, WIDTH), torch.randn(4, WIDTH))

@@ -115,6 +115,15 @@ def test_drawn_figure_is_not_clipped(name, tmp_path):
     assert pixels.min() < 50
 
 
+@pytest.mark.parametrize("suffix", ["svg", "pdf"])
+def test_a_figure_that_is_drawn_again_is_the_same_file(suffix, tmp_path):
+    def paint(figure):
+        figure.subplots().plot([0, 1])
+
+    one, other = (figures.render(paint, tmp_path / f"{n}.{suffix}", [], height=2).read_bytes() for n in "ab")
+    assert one == other and b"dc:date" not in one and b"CreationDate" not in one
+
+
 def test_parameters_stand_under_the_figure_and_formulas_are_whole():
     for name, spec in figures.FIGURES.items():
         used = figures.parameters(name)

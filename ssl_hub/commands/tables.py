@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
+from ssl_hub.atomic import refuse_missing_folder
 from ssl_hub.commands import Subparsers, add_json
 
 
@@ -13,7 +14,9 @@ def register(commands: Subparsers) -> None:
     table.add_argument("table", nargs="?", help="for example imagenet; without it, the tables are listed")
     table.add_argument("--runs", nargs="+", default=[], metavar="DIR", help="look for runs there too, and below")
     table.add_argument("--hub", metavar="OWNER", help="count the releases of that owner on the Hub too")
-    table.add_argument("--format", default="md", choices=["md", "csv", "json", "latex", "png"])
+    table.add_argument(
+        "--format", choices=["md", "csv", "json", "latex", "png"], help="default: by the ending of --out, else md"
+    )
     table.add_argument("--out", help="the file to write (default: print; png needs a file)")
     table.set_defaults(run=_table)
 
@@ -31,11 +34,14 @@ def _table(arguments: Namespace) -> None:
         for name in TABLES.names():
             print(f"{name:{width}}  {TABLES[name].title}")
         return
-    from ssl_hub.tables.rendering import write
+    from ssl_hub.tables.rendering import kind_of, write
     from ssl_hub.tables.report import report
 
     out = None if arguments.out is None else Path(arguments.out)
-    write(report(arguments.table, arguments.runs, owner=arguments.hub), arguments.format, out)
+    if out is not None:
+        refuse_missing_folder(out)
+    kind = arguments.format or kind_of(out)
+    write(report(arguments.table, arguments.runs, owner=arguments.hub), kind, out)
 
 
 def _compare(arguments: Namespace) -> None:

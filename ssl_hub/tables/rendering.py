@@ -17,6 +17,7 @@ from ssl_hub.tables.markup import markdown_table, tabular
 from ssl_hub.tables.report import Entry, Report
 
 NOT_TRAINED, NOT_PROBED = "not trained", "not measured"
+ENDINGS = {".csv": "csv", ".json": "json", ".tex": "latex", ".png": "png"}  # of files; any other is Markdown's
 COLUMNS = ("row", "column", "metric", "paper", "measured", "interval", "difference", "runs", "protocol")
 MOST_LISTED = 100  # runs that are not counted
 
@@ -36,7 +37,12 @@ def markdown(report: Report) -> str:
         parts.append(f"The same backbone, untrained: {report.untrained} ({report.untrained.runs} seeds).")
     if report.judged:
         rows = [
-            [measured.claim.text, measured.verdict, measured.evidence, f"{paper.verdict}: {paper.evidence}"]
+            [
+                measured.claim.text,
+                measured.verdict,
+                measured.evidence,
+                ": ".join(filter(None, (paper.verdict, paper.evidence))),
+            ]
             for measured, paper in zip(report.judged, report.judged_in_paper, strict=True)
         ]
         parts.append(markdown_table(("claim", "here", "evidence", "the same rule on the paper's numbers"), rows))
@@ -127,6 +133,11 @@ def png(report: Report) -> bytes:
 
 
 TEXTS: dict[str, Callable[[Report], str]] = {"md": markdown, "csv": comma_separated, "json": as_json, "latex": latex}
+
+
+def kind_of(out: Path | None) -> str:
+    """The format that the name of a file asks for; ``md`` where it asks for none, or nothing is written."""
+    return "md" if out is None else ENDINGS.get(out.suffix.lower(), "md")
 
 
 def write(report: Report, kind: str, out: Path | None = None) -> None:

@@ -154,6 +154,20 @@ def test_every_format(tmp_path, capsys):
     assert "a png is no text to print; give --out FILE.png" in capsys.readouterr().err
 
 
+def test_a_table_is_written_in_the_format_that_its_file_is_named_for(tmp_path, capsys):
+    command = ["table", "claims", "--runs", str(tmp_path), "--out"]
+    for name, start in {
+        "t.PNG": b"\x89PNG", "t.csv": b"row,", "t.json": b"{", "t.tex": b"% ", "t.md": b"# ", "t": b"# "
+    }.items():  # fmt: skip
+        assert main([*command, str(tmp_path / name)]) == 0
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert "not measured |\n" in (tmp_path / "t.md").read_text(encoding="utf-8")  # no colon before nothing
+    assert main([*command, str(tmp_path / "t"), "--format", "csv"]) == 0
+    assert (tmp_path / "t").read_bytes().startswith(b"row,")
+    assert main([*command, str(tmp_path / "none" / "t.png")]) == 2
+    assert "none does not exist; create it, or choose another place for t.png" in capsys.readouterr().err
+
+
 def test_command_lists_tables_and_names_the_nearest(capsys, tmp_path):
     assert main(["table"]) == 0
     assert capsys.readouterr().out.splitlines()[0].startswith("imagenet ")

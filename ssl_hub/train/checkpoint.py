@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +21,8 @@ from ssl_hub.model.checkpoints import load as load
 from ssl_hub.model.devices import generator_state, set_generator_state
 from ssl_hub.train.together import on_main
 from ssl_hub.train.writing import copied, writing
+
+ALMOST_NOTHING = 2**20  # bytes that are left of a disk where a write has failed because it is full
 
 
 class Resumable(Protocol):
@@ -65,11 +70,12 @@ def save(
 
 
 def _write(whole: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)  # not the run's own folder: where that is gone, the run is
     try:
         torch.save(whole, path)
     except RuntimeError as error:  # what torch makes of a full disk
-        raise OSError(str(error).splitlines()[0]) from error
+        full = shutil.disk_usage(path.parent).free < ALMOST_NOTHING
+        raise OSError(os.strerror(errno.ENOSPC) if full else str(error).splitlines()[0]) from error
 
 
 def restore(folder: Path, trainer: Resumable, accelerator: Accelerator) -> dict[str, Any] | None:

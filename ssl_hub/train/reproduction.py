@@ -75,8 +75,13 @@ def reproduce(
     """
     chosen = TABLES[table]
     folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else expanded(out)
-    if jobs < 1 or (seeds is not None and seeds < 1):
-        raise UsageError(f"jobs is {jobs} and seeds is {seeds}, expected at least 1")
+    for what, number in {"jobs": jobs, "seeds": 1 if seeds is None else seeds}.items():
+        if number < 1:
+            raise UsageError(f"{what} is {number}, expected at least 1")
+    if cells == "":
+        raise UsageError(
+            "cells is empty, expected a pattern of cell names, such as '*100 epochs'; or leave it out"
+        )
     if data is not None:
         data = grid.findable(data)
     there = begun.read(Plan, folder / PLAN, what="reproduction")

@@ -72,6 +72,12 @@ def test_full_disk_as_torch_reports_it(tmp_path, accelerator, monkeypatch):
     assert os.listdir(tmp_path) == ["step-00000001.pt"]
 
 
+def test_a_run_that_is_gone_is_not_made_anew(tmp_path, accelerator):
+    with pytest.raises(UsageError, match="No such file or directory"):
+        checkpoint.save(tmp_path / "run" / "checkpoints", {"step": 1}, accelerator, keep=2, last=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_half_written_file_is_not_a_checkpoint(tmp_path, accelerator):
     save(tmp_path, state(1), accelerator, keep=2)
     (tmp_path / ".step-00000002.pt.77.part").write_bytes(b"half")

@@ -86,7 +86,8 @@ def digests(folder: Path) -> dict[str, str]:
     [
         ({"table": "digit"}, "unknown table 'digit'"),
         ({"table": "digits"}, "nothing was begun in .*; give --data"),
-        ({"table": "digits", "data": "digits", "jobs": 0}, "jobs is 0"),
+        ({"table": "digits", "data": "digits", "jobs": 0}, "jobs is 0, expected at least 1"),
+        ({"table": "digits", "data": "digits", "cells": ""}, "cells is empty, expected a pattern"),
         ({"table": "digits", "data": "digits", "cells": "none"}, "no cell of table 'digits' matches 'none'"),
         ({"table": "digits", "data": "digits", "budget_minutes": 5.0}, "--budget-minutes sizes --scale mini"),
         (

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import ssl_hub
-from ssl_hub.model.files import METHOD, release_files, seal
+from ssl_hub.model.files import HASHES, METHOD, release_files, seal
 from ssl_hub.model.release import read_tensors, write_tensors
 
 BUNDLED = Path(ssl_hub.__file__).parent / "bundled"
@@ -22,10 +22,11 @@ LIMIT = 5 * 2**20  # bytes
 def main(run: Path) -> None:
     folder = BUNDLED / run.name
     shutil.rmtree(folder, ignore_errors=True)
-    for name in release_files(run):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run / name, folder / name)
-    method = read_tensors(run / METHOD)
+    ssl_hub.push(run, str(folder), licence="apache-2.0")
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in (HASHES, *release_files(folder)):
+            path.unlink()  # its card, which the repository has in model_cards/, and pictures
+    method = read_tensors(folder / METHOD)
     write_tensors(folder / METHOD, {k: v for k, v in method.items() if not k.startswith("target.")})
     if size_of(folder) > LIMIT:
         (folder / METHOD).unlink()

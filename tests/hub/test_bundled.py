@@ -1,4 +1,4 @@
-"""The release that comes with the package: small, whole, and as good as it says."""
+"""The releases that come with the package: small, whole, and as good as they say."""
 
 import os
 import subprocess
@@ -6,12 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
+import torch
+from PIL import Image
 
 import ssl_hub
 from ssl_hub.hub.verify import verify
 from ssl_hub.model.results import read_results
+from ssl_hub.zoo import get_recipe
 
 ROOT = Path(__file__).parents[2]
+CIFAR10 = Path(os.environ.get("DATA", ROOT.parent / "shared" / "data")) / "cifar10"
 BUNDLED = Path(ssl_hub.__file__).parent / "bundled" / "directpred-digits"
 
 
@@ -19,11 +24,31 @@ def top1(results: list[ssl_hub.Result], protocol: str) -> float:
     return next(r.value for r in results if (r.protocol, r.metric, r.split) == (protocol, "top1", "test"))
 
 
-def test_it_is_small_whole_and_found_first_offline():
-    assert sum(path.stat().st_size for path in BUNDLED.rglob("*") if path.is_file()) < 2_000_000
-    assert verify("directpred-digits").folder == BUNDLED
-    (used,) = [place for place in ssl_hub.where("directpred-digits") if place.found]
-    assert (used.kind, used.location) == ("bundled", str(BUNDLED))
+@pytest.mark.parametrize(("name", "bytes"), [("directpred-digits", 2_000_000), ("directpred-cifar10", 5 * 2**20)])
+def test_it_is_small_whole_and_found_first_offline(name, bytes):
+    folder = BUNDLED.with_name(name)
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < bytes
+    assert verify(name).folder == folder
+    (used,) = [place for place in ssl_hub.where(name) if place.found]
+    assert (used.kind, used.location) == ("bundled", str(folder))
+
+
+def test_the_release_for_photographs_is_a_model_of_timm_with_a_head_for_ten_classes():
+    model = ssl_hub.load("directpred-cifar10", head="cifar10")
+    image = ssl_hub.eval_transform(model)(Image.new("RGB", (48, 40), "red"))[None]
+    assert model(image).shape == (1, len(model.label_names)) == (1, 10)
+    place = f"local-dir:{BUNDLED.with_name('directpred-cifar10')}"
+    theirs = timm.create_model(place, pretrained=True, num_classes=0).eval()
+    torch.testing.assert_close(theirs(image), ssl_hub.load("directpred-cifar10")(image))
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not CIFAR10.exists(), reason=f"needs CIFAR-10 (JPEG) as parquet files in {CIFAR10}")
+def test_the_numbers_on_cifar_10_are_what_its_weights_give():
+    recorded = read_results(BUNDLED.with_name("directpred-cifar10"))
+    k = get_recipe("directpred-cifar10").runtime.knn_k
+    measured = ssl_hub.knn("directpred-cifar10", str(CIFAR10), k=k)
+    assert top1(measured, "knn") == pytest.approx(top1(recorded, "knn"), abs=0.1)
 
 
 def test_its_numbers_are_what_its_weights_give_and_nothing_is_written_to_it():

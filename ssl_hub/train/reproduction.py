@@ -79,9 +79,7 @@ def reproduce(
         if number < 1:
             raise UsageError(f"{what} is {number}, expected at least 1")
     if cells == "":
-        raise UsageError(
-            "cells is empty, expected a pattern of cell names, such as '*100 epochs'; or leave it out"
-        )
+        raise UsageError("cells is empty, expected a pattern of cell names, such as '*100 epochs'; or leave it out")
     if data is not None:
         data = grid.findable(data)
     there = begun.read(Plan, folder / PLAN, what="reproduction")

@@ -51,12 +51,7 @@ CLAIMS = (
         "symmetric, no EMA, predictor decay",
         "symmetric, no EMA, no weight decay",
     ),
-    _claim(
-        "a larger learning rate of the predictor saves it",
-        "above",
-        "symmetric, no EMA, fast predictor",
-        "symmetric, no EMA",
-    ),
+    _claim("a larger learning rate of the predictor saves it", "above", FAST, "symmetric, no EMA"),
 )
 
 

@@ -26,9 +26,9 @@ MINI_BACKBONE = "resnet10_narrow"
 MINI_PIXELS = 32
 MINI_WIDEST = 512  # hidden layers of projector and predictor
 MINI_PROJECTION = 128
-MINI_BATCH = 128
-MINI_EPOCHS = 40  # of a table's shortest cell, while there are images enough for them
-FEWEST_IMAGES = 5 * MINI_BATCH
+MINI_BATCH = 16  # so small that there are many steps: benchmarks/README.md has the trial
+MINI_EPOCHS = 6  # of a table's shortest cell, while there are images enough for them
+FEWEST_IMAGES = 40 * MINI_BATCH
 CHECKPOINTS = 10  # of a mini run
 LEAST_SECONDS = 5.0  # that a run takes beside its training: two processes start, decode images and probe
 

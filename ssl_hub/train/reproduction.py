@@ -34,7 +34,7 @@ from ssl_hub.train.lock import locked
 from ssl_hub.train.plan import PLAN, Plan, Scale, check_budget, sized
 
 UNTRAINED, TRIAL = "untrained", "trial"  # folders beside those of the cells
-TRIAL_STEPS, TRIAL_IMAGES = 20, 4096
+TRIAL_STEPS, TRIAL_IMAGES = 60, 4096
 BUDGET_MINUTES = 60.0
 
 
@@ -170,7 +170,7 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
     some = replace(plan, images=available, every=max(1, available // TRIAL_IMAGES))
     trial = replace(_point(some, cells[0], folder), folder=folder / TRIAL).training(0)
     shutil.rmtree(trial.folder, ignore_errors=True)
-    steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=5")
+    steps = (f"train.max_steps={TRIAL_STEPS}", "runtime.log_every_steps=20")
     print(f"measuring the speed: one short run, {TRIAL_STEPS} steps of {cells[0].name}", file=sys.stderr)
     started = time.monotonic()
     short = replace(trial, arguments=(*trial.arguments, *steps), steps=TRIAL_STEPS)

@@ -44,6 +44,15 @@ def sweep(folder: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path, *, parents: bool = True) -> None:
+    """Make a folder, unless it is there. Raises UsageError where that cannot be, and, without ``parents``, where the
+    one that is to hold it is gone: what belongs to that has gone with it."""
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder} ({error.strerror}); choose another place") from None
+
+
 def refuse_missing_folder(path: Path) -> None:
     """Raise UsageError, before any work, where the folder that a file is to go to does not exist."""
     if not path.parent.is_dir():

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
+from ssl_hub.atomic import expanded, make_folder, refuse_missing_folder, replace_file
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
@@ -54,7 +54,7 @@ def kept(folder: str | Path, subject: Subject, source: Source, make: Callable[[]
         other_images = was.get("images") != about["images"]
         state = "made again: it was of other images" if other_images else "made again: it was of another model"
     features = make()
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent, parents=False)
     _write(path, features, source, about)
     return features, state
 

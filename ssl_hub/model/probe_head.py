@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import make_folder, replace_file
 from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
 from ssl_hub.model import files
@@ -68,9 +68,12 @@ class ProbeHead:
         return linear
 
     def save(self, folder: Path) -> Path:
-        """Write ``heads/<dataset>.safetensors`` and ``.json`` below ``folder``; returns the former's path."""
+        """Write ``heads/<dataset>.safetensors`` and ``.json`` below ``folder``; returns the former's path.
+
+        Raises UsageError where they cannot be written, or ``folder`` is gone: a head alone is no release.
+        """
         path = head_path(folder, self.dataset)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, parents=False)
         tensors = {"weight": self.weight.contiguous(), "bias": self.bias.contiguous()}
         about = {"dataset": self.dataset, "width": self.width, "classes": self.classes, "settings": self.settings}
         replace_file(path, save(tensors, metadata={"format": "pt"}))  # one entry: several come in any order

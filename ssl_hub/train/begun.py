@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import make_folder, replace_file
 from ssl_hub.codec import decoded
 from ssl_hub.errors import UsageError
 
@@ -48,8 +48,5 @@ def refuse_other(there: object, wanted: Mapping[str, object], folder: Path, *, w
 
 def write(path: Path, begun: Any) -> None:
     """Raises UsageError where the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {path.parent} ({error.strerror}); choose another --out") from error
+    make_folder(path.parent)
     replace_file(path, (json.dumps(asdict(begun), indent=2) + "\n").encode())

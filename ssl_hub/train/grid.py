@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ssl_hub.atomic import make_folder
 from ssl_hub.data.sources import SOURCES
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import HASHES
@@ -195,6 +196,7 @@ def _ended(task: Task, code: int) -> str:
     if code in STOPPED:
         return f"interrupted, see {task.log}"
     if task.prints_results and code == 0:
+        make_folder(task.folder)  # it has had none: a run or a release makes its own
         append_results(
             task.folder, [Result(**record) for record in json.loads(task.printed.read_text(encoding="utf-8"))]
         )

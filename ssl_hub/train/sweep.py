@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ssl_hub import plugins
-from ssl_hub.atomic import expanded
+from ssl_hub.atomic import expanded, make_folder
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
@@ -252,7 +252,7 @@ def begin_array(plan: Sweep, folder: Path) -> str:
     """:func:`array_job` of a sweep whose folder is made ready for it."""
     begun.write(folder / SWEEP, plan)
     for task in plan.tasks(folder):
-        task.folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(task.folder.parent)
     return array_job(plan, folder)
 
 

@@ -28,6 +28,12 @@ def test_a_reloaded_head_gives_equal_logits_and_says_the_same_of_itself(tmp_path
     assert (loaded.classes, loaded.dataset, loaded.settings) == (CLASSES, "digits", {"strength": 0.1})
 
 
+def test_a_release_that_is_gone_is_not_made_anew(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot make the folder .*gone/heads \(No such file or directory\)"):
+        head().save(tmp_path / "gone")
+    assert not list(tmp_path.iterdir())
+
+
 def test_width_of_another_backbone_is_an_error_with_both_widths(tmp_path):
     head(512).save(tmp_path)
     with pytest.raises(UsageError, match="head of width 512 on a backbone of width 2048"):

@@ -27,7 +27,7 @@ def read(kind: type[Begun], path: Path, *, what: str) -> Begun | None:
         raise UsageError(f"{path} cannot be read ({error}); {fix}") from None
     hints = typing.get_type_hints(kind)
     known: tuple[Any, ...] = fields(kind)  # type: ignore[arg-type]
-    needed = {field.name for field in known if field.default is MISSING}
+    needed = {field.name for field in known if field.default is MISSING and field.default_factory is MISSING}
     if not isinstance(plain, dict) or not needed <= plain.keys():
         raise UsageError(f"{path} is no {what}; {fix}")
     given = {}

@@ -128,7 +128,7 @@ def is_trained(run: Path) -> bool:
 
 def findable(data: str) -> str:
     """What data is called in the arguments of tasks: a path as it is found from anywhere, and later."""
-    return data if data in SOURCES or not Path(data).exists() else str(Path(data).resolve())
+    return data if not data or data in SOURCES or not Path(data).exists() else str(Path(data).resolve())
 
 
 def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progress: bool = True) -> list[Task]:

@@ -12,7 +12,10 @@ from ssl_hub.errors import UsageError
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ``~`` and ``~user`` in place. Raises UsageError where there is no such user."""
+    """The path with ``~`` and ``~user`` in place. Raises UsageError where there is no such user, and for empty text, as
+    of a variable that is not set, which pathlib takes for the current folder."""
+    if path == "":
+        raise UsageError("got '' for a path; write the path out, or '.' for the current folder")
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -51,7 +51,7 @@ def test_files_hold_text_metadata_and_contiguous_tensors(tmp_path):
     assert about == {"dataset": "digits", "width": 4, "classes": list(CLASSES), "settings": {"k": 3}}
 
 
-@pytest.mark.parametrize("dataset", ["ILSVRC/imagenet-1k", "my photos.v2", "../outside", "/abs/path"])
+@pytest.mark.parametrize("dataset", ["ILSVRC/imagenet-1k", "my photos.v2", "../outside", "/abs/path", "模型"])
 def test_any_dataset_name_is_one_file_in_the_heads_folder(tmp_path, dataset):
     path = head(dataset=dataset).save(tmp_path)
     assert path.parent == tmp_path / "heads" and ProbeHead.load(tmp_path, dataset).dataset == dataset
@@ -62,6 +62,12 @@ def test_names_that_share_a_file_are_not_taken_for_each_other(tmp_path):
     head(dataset="a/b").save(tmp_path)
     with pytest.raises(UsageError, match="is a head for 'a/b', expected one for 'a--b'"):
         ProbeHead.load(tmp_path, "a--b")
+    with pytest.raises(UsageError, match="a--b.json is of the head for 'a/b'; rename 'a b', so that"):
+        head(dataset="a b").save(tmp_path)
+    assert ProbeHead.load(tmp_path, "a/b").dataset == "a/b"
+    for name in ("a-ü-b", "a-é-b"):
+        head(dataset=name).save(tmp_path)
+    assert ProbeHead.load(tmp_path, "a-ü-b").dataset == "a-ü-b"
     with pytest.raises(UsageError, match="gives no file name"):
         head_path(tmp_path, "..")
 

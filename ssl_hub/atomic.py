@@ -12,7 +12,10 @@ from ssl_hub.errors import UsageError
 
 
 def expanded(path: str | Path) -> Path:
-    """The path with ``~`` and ``~user`` in place. Raises UsageError where there is no such user."""
+    """The path with ``~`` and ``~user`` in place. Raises UsageError where there is no such user, and for empty text, as
+    of a variable that is not set, which pathlib takes for the current folder."""
+    if path == "":
+        raise UsageError("got '' for a path; write the path out, or '.' for the current folder")
     try:
         return Path(path).expanduser()
     except RuntimeError:
@@ -42,6 +45,15 @@ def sweep(folder: Path) -> None:
     """Remove what killed writers left unfinished in ``folder`` and below."""
     for leftover in filter(is_leftover, folder.rglob("*.part")):
         leftover.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path, *, parents: bool = True) -> None:
+    """Make a folder, unless it is there. Raises UsageError where that cannot be, and, without ``parents``, where the
+    one that is to hold it is gone: what belongs to that has gone with it."""
+    try:
+        folder.mkdir(parents=parents, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {folder} ({error.strerror}); choose another place") from None
 
 
 def refuse_missing_folder(path: Path) -> None:

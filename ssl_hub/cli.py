@@ -117,13 +117,18 @@ def _is_one_of_several() -> bool:
     return distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
+def _in_one_line(error: UsageError) -> str:
+    """Names of files in it may hold line ends, and what commands a terminal: escaped, as ``repr`` does."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
+
+
 def _guarded(run: Callable[[], None]) -> int:
     try:
         run()
         print(end="", flush=True)  # here, where a full disk or a closed pipe is still a word and not a traceback
     except UsageError as error:
         if speaks():
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {_in_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     except Interrupted as error:
         if error.line is not None and speaks():

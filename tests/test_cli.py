@@ -40,6 +40,29 @@ def test_show_prints_a_recipe_that_reads_back(capsys):
     assert "byol-digits 'views.mean=[0.1, 0.2, 0.3]'\n" in capsys.readouterr().err
 
 
+def test_a_name_that_holds_a_line_end_is_one_line(capsys, tmp_path):
+    bad = tmp_path / "photos" / "train" / "a" / "cut\noff\x1b[2J.png"
+    bad.parent.mkdir(parents=True)
+    bad.touch()
+    assert (
+        main(
+            [
+                "embed",
+                "pixels",
+                "--data",
+                str(tmp_path / "photos"),
+                "--out",
+                str(tmp_path / "f.parquet"),
+                "--split",
+                "train",
+            ]
+        )
+        == 2
+    )
+    said = capsys.readouterr().err
+    assert said.endswith("a/cut\\noff\\x1b[2J.png is empty; replace it or remove it\n") and said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -22,6 +22,13 @@ def test_import_loads_nothing_heavy(statement):
     assert run(f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])").strip() == "[]"
 
 
+def test_releases_are_listed_without_torch():
+    heavy = "torch", "timm", "PIL", "datasets", "accelerate", "huggingface_hub"
+    code = f"import sys; from ssl_hub.cli import main; main(['list']); print([m for m in {heavy} if m in sys.modules])"
+    *listed, loaded = run(code).splitlines()
+    assert "directpred-digits" in listed[-1] and "linear-cached top1 90.60 %" in listed[-1] and loaded == "[]"
+
+
 def test_no_public_name_is_hidden_by_a_subpackage():
     # Importing ssl_hub.train sets an attribute "train" on the package; a public function of that name would vanish.
     folder = Path(ssl_hub.__file__).parent

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,8 +13,14 @@ import pytest
 import ssl_hub
 from ssl_hub import plugins
 from ssl_hub.cli import main
+from ssl_hub.config import Part
 from ssl_hub.errors import UsageError
+from ssl_hub.model.predictors import PREDICTORS
+from ssl_hub.model.release import write_recipe
 from ssl_hub.registry import Registry
+from ssl_hub.train import begun
+from ssl_hub.train.sweep import SWEEP, planned
+from ssl_hub.zoo import RECIPES
 
 TEMPLATE = Path(__file__).parents[1] / "examples" / "plugin"
 QUICK = [
@@ -79,6 +86,25 @@ assert main(["train", "byol-diagonal-digits", "--output", {str(run)!r}, *sys.arg
     for call in (lambda: ssl_hub.resume(run), lambda: ssl_hub.knn(f"{run}@2", "digits")):
         with pytest.raises(UsageError, match=missing):
             call()
+
+
+def test_what_was_begun_with_a_plugin_that_is_not_here_names_it(monkeypatch, tmp_path, capsys):
+    mine = replace(ssl_hub.get_recipe("byol-digits"), name="mine", predictor=Part("diagonal"))
+    with monkeypatch.context() as loaded:
+        for registry, name, value in ((PREDICTORS, "diagonal", PREDICTORS["linear"]), (RECIPES, "mine", mine)):
+            loaded.setitem(registry._entries, name, value)
+            loaded.setitem(registry._owners, name, "ssl_hub_diagonal")
+        axes = {"train.epochs": [1, 2]}
+        plan, folder = planned("mine", axes, settings=None, data=None, out=tmp_path / "s", seeds=None)
+    assert plan.plugins == {"recipe mine": "ssl_hub_diagonal", **NEEDED}
+    begun.write(folder / SWEEP, plan)
+    assert main(["sweep", "--out", str(folder)]) == 2
+    said = "error: recipe 'mine' is of the plug-in ssl_hub_diagonal, which is not here: install it, or name its module"
+    assert capsys.readouterr().err == f"{said} with --import\n"
+    (tmp_path / "run").mkdir()
+    write_recipe(tmp_path / "run", mine, {"plugins": NEEDED})
+    with pytest.raises(UsageError, match="predictor 'diagonal' is of the plug-in ssl_hub_diagonal, which is not here"):
+        ssl_hub.knn(f"init:{tmp_path / 'run'}", "digits")
 
 
 def test_a_module_that_is_named_is_found_in_processes_that_are_started(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 from ssl_hub.config import Data
 from ssl_hub.data.file_lists import listed
 from ssl_hub.data.images import Source, joined
-from ssl_hub.data.layouts import Layout, find_layout
+from ssl_hub.data.layouts import find_layout
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.splits import Part, parse_split
@@ -46,8 +46,9 @@ def open_source(
     """
     parts = parse_split(split)
     layout = find_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
-    opened = [_taken(layout, part) for part in parts]
-    _refuse_twice(split, opened)
+    wholes = [layout.open(part.name) for part in parts]
+    opened = [_taken(whole, part) for whole, part in zip(wholes, parts, strict=True)]
+    _refuse_twice(split, [whole.split for whole in wholes], opened)
     return opened[0] if len(opened) == 1 else joined(opened, opened[0].name, "+".join(part.split for part in opened))
 
 
@@ -57,20 +58,19 @@ def open_part(data: Data, split: str) -> Source:
     return open_source(data.name, split, **columns, value_range=data.range)
 
 
-def _refuse_twice(split: str, opened: list[Source]) -> None:
+def _refuse_twice(split: str, names: list[str], opened: list[Source]) -> None:
     """Raise where parts share images: ``test+test``, or ``val+test`` of data that has only one of them."""
-    for one, other in combinations(opened, 2):
-        name = parse_split(one.split)[0].name
-        if name == parse_split(other.split)[0].name and (both := len(np.intersect1d(one.places(), other.places()))):
+    for (name, one), (again, other) in combinations(zip(names, opened, strict=True), 2):
+        if name == again and (both := len(np.intersect1d(one.places(), other.places()))):
             raise UsageError(
                 f"split {split!r} of {one.name} takes {both:,} of the {name} images twice; name each image once"
             )
 
 
-def _taken(layout: Layout, part: Part) -> Source:
-    source = layout.open(part.name)
+def _taken(whole: Source, part: Part) -> Source:
+    source = whole
     if part.bounds:
-        whole, source = source, source.subset(part.taken(len(source)))
+        source = whole.subset(part.taken(len(whole)))
         source.split = whole.split + part.bounds
         if len(source) == 0:
             raise UsageError(f"split {part.name + part.bounds!r} of {whole.name} takes none of its {len(whole)} images")

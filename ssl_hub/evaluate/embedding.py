@@ -26,6 +26,7 @@ from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
 from ssl_hub.evaluate.subject import Subject, open_model
+from ssl_hub.limits import COUNT
 from ssl_hub.model.devices import usual_device
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def similar(
     Raises:
         UsageError: k below 1, an image that cannot be read, or what opening the model and data raises.
     """
-    if k < 1:
-        raise UsageError(f"k is {k}, expected at least 1 neighbour")
+    COUNT.check("k", k)
     if out is not None:
         refuse_missing_folder(expanded(out))
         _format_of(out)

@@ -78,7 +78,7 @@ def known_of(recipe: Recipe | None, data: str | None) -> tuple[str, Data, str]:
     """The data that is meant, by default what ``recipe`` trained on; what is known of its splits and columns; and its
     range of values, the recipe's where there is one. UsageError where no data is."""
     own = None if recipe is None else recipe.data
-    name = data or (None if own is None else own.name)
+    name = own.name if data is None and own is not None else data
     if name is None:
         raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
     return name, own if own is not None and own.name == name else Data(), (own or Data()).range

@@ -22,6 +22,7 @@ from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.evaluate.labels import UNLABELLED, Labels, check_labels, labels_of
 from ssl_hub.evaluate.progress import Progress
 from ssl_hub.evaluate.standardise import row_slices
+from ssl_hub.limits import COUNT, ZERO_OR_MORE
 from ssl_hub.model.modes import eval_mode
 
 IN_MEMORY_BYTES = 4 * 2**30  # of one split's features, up to which they are not put on disk
@@ -120,8 +121,8 @@ def extract(
     count, name = len(source), f"{source.name}/{source.split}"
     if count == 0:
         raise UsageError(f"{name} has no images, so there are no features to extract")
-    if batch_size < 1:
-        raise UsageError(f"batch_size is {batch_size}, expected at least 1")
+    COUNT.check("batch_size", batch_size)
+    ZERO_OR_MORE.check("workers", workers)
     device = torch.device(device) if device is not None else _device_of(model, accelerator)
 
     main = accelerator is None or accelerator.is_main_process

@@ -28,7 +28,7 @@ from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.subject import Subject, open_model
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.devices import usual_device
-from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.probe_head import ProbeHead, check_place
 from ssl_hub.model.results import Result, check_results
 
 Part = TypeVar("Part", Features, Source)
@@ -114,6 +114,8 @@ def linear_probe(
     """
     chosen = get_protocol(protocol, overrides)
     subject, sources, extraction, work = _opened(model, data, accelerator, show_progress, options)
+    if subject.folder is not None:
+        check_place(subject.folder, sources[0].name)
     fold_of, recorder = checked(subject, sources, extraction, work, trained=True)
     settings: dict[str, Any] = {"seed": extraction.seed, "work": work}
     heads: list[ProbeHead] = []
@@ -203,6 +205,8 @@ def work_on(subject: Subject, extraction: Extraction, accelerator: Accelerator |
     device = _device(accelerator)
     subject.model.to(device)
     work = Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
+    if subject.folder is None and subject.config is not None:
+        work.say("the release is of the package or of the Hub's cache, or cannot be written: the results are not kept")
     if subject.step is not None and work.rank == 0:
         work.say(f"measured at step {subject.step}, by a checkpoint: the results are not kept in the run")
     return work

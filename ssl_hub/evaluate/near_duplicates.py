@@ -156,8 +156,8 @@ def near_duplicates(
         show_progress: say on stderr what is taken from the index.
 
     Raises:
-        UsageError: a threshold out of range, ``against`` the same split, over a million pairs, or what opening model
-            and data raises.
+        UsageError: a threshold out of range, ``against`` with images of the split itself, over a million pairs, or
+            what opening model and data raises.
     """
     if threshold is not None:
         number(-1, 1, fix="left out, it is chosen").check("threshold", threshold)
@@ -168,6 +168,11 @@ def near_duplicates(
     if other is not None and (other.name, other.split) == (source.name, source.split):
         raise UsageError(
             f"against is {against!r}, which is {_title(source)} itself; pairs within a split are found without it"
+        )
+    if other is not None and (both := len({*source.origins()} & {*other.origins()} - {None})):
+        raise UsageError(
+            f"{both:,} images of {_title(source)} are in {_title(other)} too, and each would be its own duplicate;"
+            " choose parts that share none"
         )
     take = partial(features_of, subject, batch_size=batch_size, workers=workers)
     features = take if index is None else partial(_from_index, index, subject, take, show_progress)

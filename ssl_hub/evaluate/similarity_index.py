@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
+from ssl_hub.atomic import expanded, make_folder, refuse_missing_folder, replace_file
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
@@ -54,7 +54,7 @@ def kept(folder: str | Path, subject: Subject, source: Source, make: Callable[[]
         other_images = was.get("images") != about["images"]
         state = "made again: it was of other images" if other_images else "made again: it was of another model"
     features = make()
-    path.parent.mkdir(exist_ok=True)
+    make_folder(path.parent, parents=False)
     _write(path, features, source, about)
     return features, state
 
@@ -75,16 +75,22 @@ def _subject_hash(subject: Subject) -> str:
 
 
 def _images_hash(source: Source) -> str:
+    """The fingerprint, which reads 64 images alone, and of all others what shows that they are not what they were: of
+    files their size and date, of what lies in a table its size, of pixels in memory all of them."""
     digest = hashlib.sha256(fingerprint(source).encode())
+    digest.update(source.sizes().tobytes())
     for position in range(len(source)):
         stored = source.stored(position)
-        if stored is None or isinstance(stored[0], bytes):
+        if stored is None:
+            digest.update(source.encoded(position))
+            continue
+        if isinstance(stored[0], bytes):
             break
         try:
             found = os.stat(stored[0])
         except OSError:
             continue  # the fingerprint has it, and reading it says what is wrong
-        digest.update(f"{position} {found.st_size} {found.st_mtime_ns}\n".encode())
+        digest.update(f"{position} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

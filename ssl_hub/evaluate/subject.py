@@ -19,7 +19,8 @@ from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
 from ssl_hub.model.loading import load_into
-from ssl_hub.model.release import read_recipe
+from ssl_hub.model.parts import PLUGINS, check_plugins
+from ssl_hub.model.release import read_facts, read_recipe
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
@@ -73,6 +74,8 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
         seed: draws the random initialisation.
     """
     if isinstance(model, nn.Module):
+        if others := {p.dtype for p in model.parameters() if p.is_floating_point()} - {torch.float32}:
+            raise UsageError(f"the model has weights of {others.pop()}, and images are float32; give model.float()")
         return Subject(model, eval_transform(model), None, None)
     name = str(model)
     if name == PIXELS:
@@ -108,7 +111,11 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
 def _untrained(name: str, seed: int) -> Subject:
     """The backbone that a registered recipe, or that of a run folder, starts from."""
     named, origin = name.removeprefix(INIT), None
-    of_run = None if named in RECIPES or not Path(named).is_dir() else read_recipe(store.run_folder(named))
+    of_run = None
+    if named not in RECIPES and Path(named).is_dir():
+        folder = store.run_folder(named)
+        check_plugins(read_facts(folder).get(PLUGINS, {}))
+        of_run = read_recipe(folder)
     recipe = of_run or get_recipe(named)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

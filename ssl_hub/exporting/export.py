@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ssl_hub.atomic import expanded, refuse_missing_folder, replace_file
+from ssl_hub.atomic import expanded, make_folder, refuse_missing_folder, replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.exporting import parity
 from ssl_hub.exporting.about import about
@@ -104,10 +104,7 @@ def export(
 def _made(folder: Path) -> Iterator[None]:
     """The folder is there inside, and afterwards only where something is in it that was not an error."""
     missing = not folder.exists()
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {folder} ({error.strerror}); choose another --to") from None
+    make_folder(folder, parents=False)
     try:
         yield
     except BaseException:

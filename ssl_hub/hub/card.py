@@ -13,7 +13,7 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from ssl_hub.atomic import expanded, replace_file
+from ssl_hub.atomic import expanded, make_folder, replace_file
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import card_sections as sections
@@ -98,10 +98,7 @@ def card(name: str) -> str:
 def write_cards(out: str | Path) -> list[Path]:
     """Write the card of each registered recipe to the folder ``out``; returns their paths."""
     out = expanded(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {out}: {error.strerror}; choose another") from None
+    make_folder(out)
     paths = [out / f"{name}.md" for name in RECIPES.names()]
     for path in paths:
         replace_file(path, recipe_card(RECIPES[path.stem]).encode())

@@ -7,6 +7,10 @@ from pathlib import Path
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import CONFIG, HASHES, HEADS_FOLDER, MODEL, read_hashes, release_files
+from ssl_hub.model.reading import read_metadata
+from ssl_hub.model.recipe_file import read_facts
+from ssl_hub.model.release_config import read_config
+from ssl_hub.model.results import read_results
 
 
 def in_hub_cache(folder: Path) -> bool:
@@ -24,10 +28,6 @@ def link_in(folder: Path) -> str:
 
 def problem_of(folder: Path) -> str:
     """One line that names the first file that is damaged or missing, or nothing."""
-    from ssl_hub.model.reading import read_metadata
-    from ssl_hub.model.release import read_config, read_facts
-    from ssl_hub.model.results import read_results
-
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of newer versions, which is no damage

@@ -122,8 +122,9 @@ def local(name: str | Path) -> Path:
 
 
 def owned(folder: Path) -> bool:
-    """Whether results may be added to this release: not where it is part of the package or of the Hub's cache."""
-    return not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
+    """Whether results may be added to this release: not where it is part of the package or of the Hub's cache, or where
+    it cannot be written, which is to be known before hours of measuring."""
+    return os.access(folder, os.W_OK) and not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
 
 
 def _found(places: Sequence[Place]) -> Path | None:

@@ -89,9 +89,10 @@ def check_plugins(recorded: Any, others: Mapping[str, Registry[Any]] | None = No
     for part, owner in recorded.items() if isinstance(recorded, dict) else ():
         section, _, kind = part.partition(" ")
         if section in registries and kind not in registries[section]:
+            without = " (its backbone loads without)" if section in PARTS else ""
             raise UsageError(
                 f"{section} {kind!r} is of the plug-in {owner}, which is not here: install it, or name its module with"
-                " --import (its backbone loads without)"
+                f" --import{without}"
             )
 
 

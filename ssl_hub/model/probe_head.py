@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import make_folder, replace_file
 from ssl_hub.codec import plain
 from ssl_hub.errors import UsageError
 from ssl_hub.model import files
@@ -68,9 +69,14 @@ class ProbeHead:
         return linear
 
     def save(self, folder: Path) -> Path:
-        """Write ``heads/<dataset>.safetensors`` and ``.json`` below ``folder``; returns the former's path."""
+        """Write ``heads/<dataset>.safetensors`` and ``.json`` below ``folder``; returns the former's path.
+
+        Raises UsageError where they cannot be written, ``folder`` is gone (a head alone is no release), or the file is
+        that of other data.
+        """
         path = head_path(folder, self.dataset)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        check_place(folder, self.dataset)
+        make_folder(path.parent, parents=False)
         tensors = {"weight": self.weight.contiguous(), "bias": self.bias.contiguous()}
         about = {"dataset": self.dataset, "width": self.width, "classes": self.classes, "settings": self.settings}
         replace_file(path, save(tensors, metadata={"format": "pt"}))  # one entry: several come in any order
@@ -109,7 +115,17 @@ class ProbeHead:
 
 def head_path(folder: Path, dataset: str) -> Path:
     """Where the head for ``dataset`` lives: ``owner/name`` becomes ``owner--name``, so that it is one file."""
-    stem = re.sub(r"[^A-Za-z0-9._+-]+", "--", dataset).strip("-.")
+    stem = re.sub(r"[^\w.+-]+", "--", dataset).strip("-.")
     if not stem:
         raise UsageError(f"dataset {dataset!r} gives no file name; use a name with letters or digits")
     return Path(folder) / HEADS_FOLDER / f"{stem}.safetensors"
+
+
+def check_place(folder: Path, dataset: str) -> None:
+    """Raise UsageError where a head for ``dataset`` has no place in ``folder``: its file is that of other data."""
+    path = head_path(folder, dataset).with_suffix(".json")
+    there = None
+    with suppress(UsageError, KeyError, TypeError):  # of a damaged file, which gives way
+        there = read_json(path)["dataset"]
+    if there not in (None, dataset):
+        raise UsageError(f"{path} is of the head for {there!r}; rename {dataset!r}, so that its head has another file")

@@ -11,7 +11,6 @@ What is read may come from anywhere: nothing in it is executed, and what does no
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from ssl_hub.atomic import replace_file
-from ssl_hub.codec import UnknownSetting, from_dict, to_dict
+from ssl_hub.codec import UnknownSetting
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones, files, lineage
@@ -34,8 +33,12 @@ from ssl_hub.model.files import RECIPE as RECIPE
 from ssl_hub.model.loading import check_finite as check_finite
 from ssl_hub.model.loading import load_strictly as load_strictly
 from ssl_hub.model.parts import PLUGINS, from_plugins
-from ssl_hub.model.reading import read_json
 from ssl_hub.model.reading import read_tensors as read_tensors
+from ssl_hub.model.recipe_file import facts_in as facts_in
+from ssl_hub.model.recipe_file import read_facts as read_facts
+from ssl_hub.model.recipe_file import read_recipe as read_recipe
+from ssl_hub.model.recipe_file import read_recipe_file as read_recipe_file
+from ssl_hub.model.recipe_file import write_recipe as write_recipe
 from ssl_hub.model.release_config import FORMAT as FORMAT
 from ssl_hub.model.release_config import image_settings, model_args
 from ssl_hub.model.release_config import read_config as read_config
@@ -52,57 +55,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a safetensors file in one step: contiguous CPU copies, metadata ``format: pt`` as transformers asks."""
     plain = {name: tensor.detach().to("cpu").contiguous().clone() for name, tensor in tensors.items()}
     replace_file(path, save(plain, metadata={"format": "pt"}))
-
-
-def write_recipe(folder: Path, recipe: Recipe | None, facts: Mapping[str, Any]) -> None:
-    """Write recipe.json; ``recipe`` is None for weights that no recipe of ours trained."""
-    whole = {"recipe": to_dict(recipe), "run": facts}
-    replace_file(folder / RECIPE, (json.dumps(whole, indent=2, allow_nan=False) + "\n").encode())
-
-
-def read_recipe(folder: Path) -> Recipe | None:
-    """The recipe of a run or release, or None for a folder without one. UsageError where the file is damaged."""
-    path = folder / RECIPE
-    return _recipe_in(path) if path.exists() else None
-
-
-def read_recipe_file(path: Path) -> Recipe:
-    """The recipe in a recipe.json. UsageError where there is none."""
-    if not path.is_file():
-        raise UsageError(f"there is no recipe file {path}")
-    if (recipe := _recipe_in(path)) is None:
-        raise UsageError(f"{path} says of a model that no recipe trained it")
-    return recipe
-
-
-def _recipe_in(path: Path) -> Recipe | None:
-    try:
-        recipe = read_json(path)["recipe"]
-        return None if recipe is None else from_dict(recipe)
-    except UnknownSetting as error:
-        raise UnknownSetting(
-            f"{path} was written by a newer ssl_hub; upgrade it to read the recipe ({error})"
-        ) from None
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise UsageError(f"{path} holds no recipe ({error})") from None
-    except UsageError as error:
-        said = str(error)
-        raise UsageError(said if said.startswith(str(path)) else f"{path} holds no recipe ({said})") from None
-
-
-def read_facts(folder: Path) -> dict[str, Any]:
-    """What recipe.json says of the run (seed, versions, batch, ...); nothing for a folder without one."""
-    path = folder / RECIPE
-    read_recipe(folder)  # whose errors name the file
-    return facts_in(path) if path.exists() else {}
-
-
-def facts_in(path: Path) -> dict[str, Any]:
-    """What a recipe.json says of the run that it is of."""
-    facts = read_json(path).get("run", {})
-    if not isinstance(facts, dict):
-        raise UsageError(f"{path}: 'run' is {facts!r}, expected an object")
-    return facts
 
 
 def description(recipe: Recipe, *, collapsed: bool = False) -> dict[str, Any]:

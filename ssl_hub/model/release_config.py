@@ -13,7 +13,6 @@ from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.reading import read_json
-from ssl_hub.model.small_resnets import is_small
 
 FORMAT = 1  # of the "ssl_hub" key; newer files with unknown keys still load, with a warning
 # What of timm's pretrained_cfg is a release's own: how images come in. The architecture has the rest; and where else to
@@ -64,6 +63,8 @@ def _check_images(path: Path, image: Any) -> None:
 def model_args(path: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     """What config.json hands to the architecture: nothing, the size of image that it is built for, or the padding of a
     small stem. Else a UsageError: an architecture may take what is none of a release's business."""
+    from ssl_hub.model.small_resnets import is_small  # here, as whoever reads JSON alone needs no timm
+
     given = config.get("model_args") or {}
     small = is_small(config["architecture"])
     allowed = [{"stem_padding": pixels} for pixels in range(4)] if small else [{"img_size": _size(config)}]

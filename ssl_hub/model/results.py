@@ -158,12 +158,13 @@ def _are_numbers(value: Any) -> bool:
 
 
 def append_results(folder: Path, results: Sequence[Result]) -> None:
-    """Add records to ``folder/results.json``, creating both as needed.
+    """Add records to ``folder/results.json``, which is made as needed. The folder is not: where a release was removed
+    meanwhile, none of a results.json alone is to stand in its place.
 
     A record with the same metric, dataset, split, protocol, settings and seed, and of images that are not known to be
     others, replaces the older one in its place.
     The file is replaced whole: a reader, or a crash, sees the old list or the new one. Keys that a newer version wrote
-    survive. Raises UsageError where an existing file is not a list of results.
+    survive. Raises UsageError where an existing file is not a list of results, or the folder is gone.
     """
     folder = Path(folder)
     records = _read_records(folder / RESULTS_FILE)
@@ -187,7 +188,6 @@ def mark_outdated(folder: Path) -> None:
 
 def _write(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     text = _PAIR.sub(r"[\1, \2]", json.dumps(records, indent=2, allow_nan=False)) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
     replace_file(folder / RESULTS_FILE, text.encode())
     files.record(folder, RESULTS_FILE)
 

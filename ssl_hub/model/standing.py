@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ssl_hub.atomic import expanded
 from ssl_hub.errors import UsageError
+from ssl_hub.model.recipe_file import read_recipe
 from ssl_hub.model.results import Result, read_results
 
 FITTED = ("train_split", "bank_split")  # what settings call the split that a classifier was fitted to
@@ -86,8 +87,6 @@ def objection(result: Result, train_split: str = "train") -> str | None:
 
 def trained_on(folder: Path) -> str:
     """The labelled split that the model in a folder was trained on; ``train`` where its recipe does not say."""
-    from ssl_hub.model.release import read_recipe  # which needs torch
-
     try:
         recipe = read_recipe(folder)
     except UsageError:

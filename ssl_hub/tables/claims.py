@@ -10,7 +10,8 @@ from ssl_hub.evaluate.intervals import student, wilson
 from ssl_hub.model.results import interval_text
 from ssl_hub.tables.cells import Claim, Printed
 
-Verdict = Literal["holds", "does not hold", "not decided", "not measured"]
+Verdict = Literal["holds", "does not hold", "not decided", "not measured", "not printed"]
+NOT_PRINTED: Verdict = "not printed"  # of the paper's side
 MARGIN = 1.0  # points within which one number matches another
 
 
@@ -81,9 +82,10 @@ def judge(
     chance: float | None = None,
     *,
     unlike: Sequence[str] = (),
+    absent: Verdict = "not measured",
 ) -> Judgement:
     """The verdict on a claim. ``unlike`` are the ways in which its two numbers are different measurements, of which
-    nothing is decided.
+    nothing is decided; ``absent`` is said where there are not two.
 
     A difference counts where the intervals mean ± std do not overlap; with a single run on either side nothing is
     decided, except that a cell at ``chance``, the percentage of guessing, has collapsed where the other is above it.
@@ -91,7 +93,7 @@ def judge(
     it does not do better than ``untrained``; where neither is known, being worse is all there is to go by.
     """
     if cell is None or than is None:
-        return Judgement(claim, "not measured", "")
+        return Judgement(claim, absent, "")
     if unlike:
         return Judgement(claim, "not decided", f"{cell} and {than} cannot be compared: {'; '.join(unlike)}")
     evidence = f"{cell} against {than} ({cell.mean - than.mean:+.2f})"

@@ -12,7 +12,7 @@ from typing import Any
 from ssl_hub.atomic import replace_file
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.markdown import one_line
-from ssl_hub.tables.claims import Judgement, Sample
+from ssl_hub.tables.claims import NOT_PRINTED, Judgement, Sample
 from ssl_hub.tables.markup import markdown_table, tabular
 from ssl_hub.tables.report import Entry, Report
 
@@ -161,7 +161,7 @@ def _rows(report: Report) -> list[list[str]]:
             entry.cell.row,
             entry.cell.column,
             entry.metric,
-            str(entry.printed or ""),
+            str(entry.printed or NOT_PRINTED),
             _measured(entry),
             "" if entry.measured is None else entry.measured.interval_text,
             f"{entry.difference:+.2f}" if report.comparable and entry.difference is not None else "",
@@ -180,7 +180,7 @@ def _grid(report: Report) -> tuple[list[str], list[list[str]]]:
     lines = []
     for row in dict.fromkeys(entry.cell.row for entry in report.entries):
         found = [placed.get((row, *column)) for column in columns]
-        lines.append([row, "paper", *("" if e is None else str(e.printed or "") for e in found)])
+        lines.append([row, "paper", *("" if e is None else str(e.printed or NOT_PRINTED) for e in found)])
         lines.append(["", "here", *("" if e is None else _measured(e) for e in found)])
     return ["", "", *(f"{column}, {metric}" if several else column for column, metric in columns)], lines
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ssl_hub.evaluate.measurement import LINEAR, Measurement, differences, protocol_of
 from ssl_hub.model.results import Result
 from ssl_hub.tables.cells import Cell, Claim, Table
-from ssl_hub.tables.claims import Judgement, Sample, judge
+from ssl_hub.tables.claims import NOT_PRINTED, Judgement, Sample, judge
 from ssl_hub.tables.paper import TABLES, chance_of, size_of
 from ssl_hub.tables.pooling import Pool, Terms, pooled, why_not
 from ssl_hub.tables.runs import Run, find_runs
@@ -118,7 +118,9 @@ def report_on(
         entries=entries,
         untrained=None if untrained is None else untrained[0],
         judged=tuple(_judged(claim, tops[claim.cell], tops[claim.than], untrained, here) for claim in claims),
-        judged_in_paper=tuple(judge(c, published[c.cell], published[c.than], chance=chance) for c in claims),
+        judged_in_paper=tuple(
+            judge(c, published[c.cell], published[c.than], chance=chance, absent=NOT_PRINTED) for c in claims
+        ),
         comparable=comparable,
         not_counted=(*refused, *_not_used(list(pools.values())), *unreadable),
     )

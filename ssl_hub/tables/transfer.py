@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ssl_hub.atomic import expanded
+from ssl_hub.atomic import expanded, make_folder
 from ssl_hub.codec import with_settings
 from ssl_hub.data.sources import Source
 from ssl_hub.errors import UsageError
@@ -177,7 +177,7 @@ class _Job:
 
         def take(source: Source) -> Features:
             make = partial(extract, self.subject.model, source, self.subject.transform, **work._asdict())
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             return kept(self.folder / FEATURES, self.subject, source, make)[0]
 
         features = {id(source): take(source) for source in (sources[:1] if fold_of is not None else sources)}
@@ -190,6 +190,7 @@ class _Job:
         for measure in measures:
             results += by_features(sources, fold_of, lambda source: features[id(source)], measure)
         results = marked(recorder.complete(results), self.subject)
+        make_folder(folder)
         append_results(folder, results)
         if self.subject.folder is not None:
             work.say(keep_results(self.subject.folder, results))

@@ -9,7 +9,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ssl_hub.atomic import replace_file
+from ssl_hub.atomic import make_folder, replace_file
 from ssl_hub.codec import decoded
 from ssl_hub.errors import UsageError
 
@@ -27,7 +27,7 @@ def read(kind: type[Begun], path: Path, *, what: str) -> Begun | None:
         raise UsageError(f"{path} cannot be read ({error}); {fix}") from None
     hints = typing.get_type_hints(kind)
     known: tuple[Any, ...] = fields(kind)  # type: ignore[arg-type]
-    needed = {field.name for field in known if field.default is MISSING}
+    needed = {field.name for field in known if field.default is MISSING and field.default_factory is MISSING}
     if not isinstance(plain, dict) or not needed <= plain.keys():
         raise UsageError(f"{path} is no {what}; {fix}")
     given = {}
@@ -48,8 +48,5 @@ def refuse_other(there: object, wanted: Mapping[str, object], folder: Path, *, w
 
 def write(path: Path, begun: Any) -> None:
     """Raises UsageError where the file cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot make the folder {path.parent} ({error.strerror}); choose another --out") from error
+    make_folder(path.parent)
     replace_file(path, (json.dumps(asdict(begun), indent=2) + "\n").encode())

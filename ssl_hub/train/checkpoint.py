@@ -19,7 +19,8 @@ from ssl_hub.model.checkpoints import FORMAT, without
 from ssl_hub.model.checkpoints import existing as existing
 from ssl_hub.model.checkpoints import load as load
 from ssl_hub.model.devices import generator_state, set_generator_state
-from ssl_hub.train.together import on_main
+from ssl_hub.stopping import is_noted
+from ssl_hub.train.together import agreed, on_main
 from ssl_hub.train.writing import copied, writing
 
 ALMOST_NOTHING = 2**20  # bytes that are left of a disk where a write has failed because it is full
@@ -40,12 +41,15 @@ def save(
     permanent: bool = False,
     last: bool = False,
     then: Callable[[], object] = lambda: None,
-) -> None:
+) -> bool:
     """Write the state of this step, with every process's random state. Collective.
 
     A copy is written while the caller goes on, once the write before has ended; what that one raised is raised here.
     The ``last`` is written before this returns. When the new one is whole, ``then`` is called, and of the others only
     the newest ``keep`` stay, and those that were saved as ``permanent``.
+
+    Returns whether a signal to stop was noted on any process by then, as while the write before was waited for: then
+    this one is whole, and the caller can stop where it stands instead of writing once more.
     """
     random_states = gather_object([random_state(accelerator.device)])
     path = folder / f"step-{state['step']:08d}{'-kept' if permanent else ''}.pt"
@@ -67,6 +71,10 @@ def save(
             writing.begin(lambda: write(copy))
 
     on_main(accelerator, act)
+    noted = agreed(accelerator, [is_noted()])[0]
+    if noted:
+        on_main(accelerator, writing.wait)
+    return noted
 
 
 def _write(whole: dict[str, Any], path: Path) -> None:

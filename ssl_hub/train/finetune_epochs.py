@@ -87,7 +87,7 @@ def train_epochs(
                     break
             else:
                 so_far.end_epoch(epoch + 1)
-                so_far.save(last=stopping or so_far.is_over)
+                stopping = so_far.save(last=stopping or so_far.is_over) or stopping
             if stopping:
                 if main:
                     print(f"stopped at step {trainer.step}, saved; continue with --resume", file=sys.stderr)
@@ -133,13 +133,13 @@ class _SoFar:
             self.metrics.write(reading)
         self.losses.clear()
 
-    def save(self, *, last: bool) -> None:
-        """Write a checkpoint. Collective."""
+    def save(self, *, last: bool) -> bool:
+        """Write a checkpoint; whether a signal came meanwhile. Collective."""
         losses = gather_object([[float(loss) for loss in self.losses]])
         whole = {**self._trainer.state_dict(), "losses": losses}
         if self._held_out is not None:
             whole["best"] = self.best.state_dict()
-        run.save(self._folder, whole, self._accelerator, keep=1, last=last)
+        return run.save(self._folder, whole, self._accelerator, keep=1, last=last)
 
 
 def _losses(state: dict[str, Any] | None, accelerator: Accelerator) -> list[Tensor]:

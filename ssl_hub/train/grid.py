@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ssl_hub.atomic import make_folder
 from ssl_hub.data.sources import SOURCES
 from ssl_hub.errors import UsageError
 from ssl_hub.model.files import HASHES
@@ -127,7 +128,7 @@ def is_trained(run: Path) -> bool:
 
 def findable(data: str) -> str:
     """What data is called in the arguments of tasks: a path as it is found from anywhere, and later."""
-    return data if data in SOURCES or not Path(data).exists() else str(Path(data).resolve())
+    return data if not data or data in SOURCES or not Path(data).exists() else str(Path(data).resolve())
 
 
 def work_through(tasks: Sequence[Task], *, at_once: int, lock: int, show_progress: bool = True) -> list[Task]:
@@ -195,6 +196,7 @@ def _ended(task: Task, code: int) -> str:
     if code in STOPPED:
         return f"interrupted, see {task.log}"
     if task.prints_results and code == 0:
+        make_folder(task.folder)  # it has had none: a run or a release makes its own
         append_results(
             task.folder, [Result(**record) for record in json.loads(task.printed.read_text(encoding="utf-8"))]
         )

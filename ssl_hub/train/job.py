@@ -94,10 +94,11 @@ class Job:
         mine = [] if self.loader.bad is None else list(self.loader.bad.found.values())
         return sorted(set(gather_object(mine)))
 
-    def save(self, *, last: bool) -> None:
-        """Write a checkpoint of this step beside the next ones, or the ``last`` at once. Collective over processes."""
+    def save(self, *, last: bool) -> bool:
+        """Write a checkpoint of this step beside the next ones, or the ``last`` at once; whether a signal came
+        meanwhile, and it is whole. Collective over processes."""
         runtime = self.recipe.runtime
-        run.save(
+        return run.save(
             self.folder,
             {**self.trainer.state_dict(), **self._of_each_process()},
             self.accelerator,

@@ -157,7 +157,7 @@ def _train(job: Job, journal: Journal) -> None:
             stopping, late, give_up = agreement([bool(stop), late, give_up])
             last = stopping or give_up or job.done
             if last or late or job.epoch_is(runtime.checkpoint_every_epochs):
-                job.save(last=last)
+                stopping = job.save(last=last) or stopping
                 saved_at = time.monotonic()
             if give_up:
                 journal.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
@@ -53,6 +53,7 @@ class Plan:
     budget_minutes: float | None = None
     images_per_second: float | None = None
     machine: str = ""  # that it was begun on
+    plugins: dict[str, str] = field(default_factory=dict)  # whose table it is, where it is not ours
 
     def overrides(self, cell: Cell) -> dict[str, Scalar]:
         """What a cell's run changes of the recipe that the cell names, beside the seed."""

@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from ssl_hub.atomic import expanded
-from ssl_hub.data.sources import open_source
+from ssl_hub.data.sources import open_part
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.extraction import Extraction, sources_of
+from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.measurement import differences, measurement_of, protocol_of
 from ssl_hub.hub import store
 from ssl_hub.model.metrics import read_metrics
+from ssl_hub.model.parts import check_plugins, with_overrides
 from ssl_hub.model.release import read_facts
 from ssl_hub.model.results import read_results
 from ssl_hub.model.standing import is_part, standing_in
+from ssl_hub.plugins import OURS
 from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.paper import TABLES
@@ -73,7 +77,6 @@ def reproduce(
             a budget too small, or runs that failed, naming their logs.
         Interrupted: after a signal, once every run is saved.
     """
-    chosen = TABLES[table]
     folder = store.home() / f"reproduce-{table}-{scale or 'paper'}" if out is None else expanded(out)
     for what, number in {"jobs": jobs, "seeds": 1 if seeds is None else seeds}.items():
         if number < 1:
@@ -83,6 +86,9 @@ def reproduce(
     if data is not None:
         data = grid.findable(data)
     there = begun.read(Plan, folder / PLAN, what="reproduction")
+    if there is not None:
+        check_plugins(there.plugins, {"table": TABLES})
+    chosen = TABLES[table]
     plan = _planned({"table": table, "data": data, "scale": scale, "budget_minutes": budget_minutes}, there, folder)
     plan = replace(plan, cells=cells or plan.cells, seeds=seeds or plan.seeds or chosen.repeats)
     cells_chosen = plan.chosen(chosen)
@@ -113,7 +119,9 @@ def _planned(asked: Mapping[str, Any], there: Plan | None, folder: Path) -> Plan
         raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
     if scale == "mini" and minutes is None:
         minutes = BUDGET_MINUTES
-    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here)
+    owner = TABLES.owner(asked["table"])
+    of_plugins = {} if owner == OURS else {f"table {asked['table']}": owner}
+    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here, plugins=of_plugins)
 
 
 def summarised(plan: Plan, table: Table, folder: Path) -> Report:
@@ -163,10 +171,9 @@ def _circumstances(runs: Sequence[Run]) -> dict[str, str]:
 def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan:
     """The plan with its number of images, and for ``mini`` the reduction that a trial run finds to fit the budget."""
     cells = plan.chosen(table)
-    data = cells[0].settings().data
+    available = _available(plan, cells)
     if plan.scale == "paper":
-        return replace(plan, images=len(open_source(plan.data, data.pretrain_split)))
-    available = len(open_source(plan.data, data.train_split))
+        return replace(plan, images=available)
     some = replace(plan, images=available, every=max(1, available // TRIAL_IMAGES))
     trial = replace(_point(some, cells[0], folder), folder=folder / TRIAL).training(0)
     shutil.rmtree(trial.folder, ignore_errors=True)
@@ -189,6 +196,24 @@ def _sized(plan: Plan, table: Table, folder: Path, jobs: int, lock: int) -> Plan
         seconds_each=max(0.0, seconds - TRIAL_STEPS * batch * per_image),
         jobs=jobs,
     )
+
+
+def _available(plan: Plan, cells: Sequence[Cell]) -> int:
+    """How many images there are to train on. Raises UsageError where they are less than a batch, or the probe would
+    find nothing to fit to or to judge: before hours of training, and not after."""
+    recipe = with_overrides(plan.settings(cells[0]), {"data.name": plan.data})
+    fitted, judged = map(labels_of, sources_of(recipe, None, Extraction()))
+    check_labels(fitted, judged)
+    check_trainable(fitted)
+    images = len(open_part(recipe.data, recipe.data.pretrain_split))
+    batch, name = max((plan.settings(cell).train.batch_size, cell.name) for cell in cells)
+    if images < batch:
+        fix = " or --scale mini" if plan.scale == "paper" else ""
+        raise UsageError(
+            f"{plan.data} has {images:,} images to train on, expected at least {batch:,}, a batch of {name}; give other"
+            f" --data{fix}"
+        )
+    return images
 
 
 def _point(plan: Plan, cell: Cell, folder: Path) -> grid.Point:

@@ -208,9 +208,9 @@ def save(
     keep: int,
     permanent: bool = False,
     last: bool = False,
-) -> None:
+) -> bool:
     """:func:`checkpoint.save`; a run that this one replaces is no longer needed then. Collective over processes."""
-    checkpoint.save(
+    return checkpoint.save(
         folder / CHECKPOINTS, state, accelerator, keep=keep, permanent=permanent, last=last,
         then=lambda: _forget_replaced(folder),
     )  # fmt: skip

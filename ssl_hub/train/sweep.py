@@ -8,22 +8,23 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ssl_hub import plugins
-from ssl_hub.atomic import expanded
+from ssl_hub.atomic import expanded, make_folder
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT
 from ssl_hub.model.files import RECIPE
-from ssl_hub.model.parts import with_overrides
+from ssl_hub.model.parts import check_plugins, from_plugins, with_overrides
 from ssl_hub.tables.comparison import Comparison, compare
 from ssl_hub.tables.grids import Grid
 from ssl_hub.train import begun, grid
 from ssl_hub.train.lock import locked
 from ssl_hub.train.loop import named
+from ssl_hub.zoo import RECIPES
 
 SWEEP = "sweep.json"
 LONGEST_NAME = 200  # bytes of a folder's name; file systems end at 255
@@ -39,6 +40,7 @@ class Sweep:
     settings: dict[str, str]
     axes: dict[str, list[str]]
     seeds: int
+    plugins: dict[str, str] = field(default_factory=dict)  # what of it they have, and which: see `check_plugins`
 
     def points(self) -> list[dict[str, str]]:
         return [dict(zip(self.axes, values, strict=True)) for values in itertools.product(*self.axes.values())]
@@ -64,14 +66,21 @@ class Sweep:
         text = ",".join(f"{short[key] if unique else key}={value}" for key, value in point.items())
         return re.sub(r"[^\w.,=+-]+", "_", text)
 
-    def check(self) -> None:
-        """Raise UsageError for what is no grid, and for the first point that is no recipe or the same as another."""
+    def check(self) -> dict[str, str]:
+        """What of the runs comes from plug-ins.
+
+        Raises UsageError for those that are not here, for what is no grid, and for the first point that is no recipe or
+        the same as another.
+        """
+        check_plugins(self.plugins, {"recipe": RECIPES})
         COUNT.check("seeds", self.seeds)
         if "train.seed" in {**self.settings, **self.axes}:
             raise UsageError("train.seed is set, and is what --seeds counts: leave it out")
         if both := self.settings.keys() & self.axes.keys():
             raise UsageError(f"{min(both)} has one value for all runs and several as well; give one of the two")
         recipe, seen = named(self.recipe), dict[str, tuple[Recipe, str]]()
+        owner = RECIPES.owner(self.recipe) if self.recipe in RECIPES else plugins.OURS
+        owners = {} if owner == plugins.OURS else {f"recipe {self.recipe}": owner}
         for point in self.points():
             values, name = ", ".join(f"{key}={value}" for key, value in point.items()), self.name_of(point)
             trained = with_overrides(recipe, {**self.settings, **point})
@@ -81,6 +90,8 @@ class Sweep:
             if len(name.encode()) > LONGEST_NAME:
                 raise UsageError(f"the values of {values} are too long for a folder's name; vary fewer settings")
             seen[name] = trained, values
+            owners |= from_plugins(trained)
+        return owners
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +194,7 @@ def planned(
             axes=varied,
             seeds=1 if seeds is None else seeds,
         )
-    plan.check()
-    return plan, folder
+    return replace(plan, plugins=plan.check()), folder
 
 
 def _merged(
@@ -252,7 +262,7 @@ def begin_array(plan: Sweep, folder: Path) -> str:
     """:func:`array_job` of a sweep whose folder is made ready for it."""
     begun.write(folder / SWEEP, plan)
     for task in plan.tasks(folder):
-        task.folder.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(task.folder.parent)
     return array_job(plan, folder)
 
 

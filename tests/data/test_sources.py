@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.sources import SOURCES, open_source
 from ssl_hub.data.splits import resolve_split
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.extraction import known_of
+from ssl_hub.train.grid import findable
+from ssl_hub.zoo import get_recipe
 
 
 @pytest.mark.parametrize("data", ["./nowhere", "/no/where", "~/nowhere_at_all", "a/b/c", "nowhere/"])
@@ -15,6 +20,16 @@ def test_a_path_that_does_not_exist(data: str) -> None:
         UsageError, match=rf"data path '{data}' does not exist; give a folder that does, or one of .*digits"
     ):
         open_source(data, "train")
+
+
+def test_no_name_at_all_is_not_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Image.new("L", (8, 8)).save("photo.png")
+    name, *_ = known_of(get_recipe("byol-digits"), "")  # and not what the recipe names
+    for use in (lambda: open_source(name, "train"), lambda: shard_files(name)):
+        with pytest.raises(UsageError, match=r"^got '' for a path; write the path out"):
+            use()
+    assert findable("") == ""
 
 
 def test_not_a_hub_dataset_either(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,8 @@ def test_commands(photos, tmp_path, capsys):
         (lambda p: embed("pixels", p, out="gone/f.parquet"), "the folder gone does not exist"),
         (lambda p: embed("pixels", out="f.parquet"), "give data: a name, a path or a Hub id"),
         (lambda p: similar("pixels", "gone.png", p), "gone.png cannot be read"),
-        (lambda p: similar("pixels", f"{p}/test/réd/0.png", p, k=0), "k is 0, expected at least 1"),
+        (lambda p: similar("pixels", f"{p}/test/réd/0.png", p, k=0), "k is 0, expected a whole number of at least 1"),
+        (lambda p: similar("pixels", f"{p}/test/réd/0.png", p, k=2.5), "k is 2.5, expected a whole number"),
         (lambda p: similar("pixels", f"{p}/test/réd/0.png", p, out="x.xyz"), "Pillow writes no .xyz; use .png or .jpg"),
     ],
 )

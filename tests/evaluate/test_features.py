@@ -128,8 +128,9 @@ def test_unlabelled_and_empty_sources():
             use(features, features)
     with pytest.raises(UsageError, match="numbered/train has no images"):
         extract(PixelModel(), numbered(0), TRANSFORM)
-    with pytest.raises(UsageError, match="batch_size is 0"):
-        extract(PixelModel(), numbered(1), TRANSFORM, batch_size=0)
+    for name, value in (("batch_size", 0), ("batch_size", 2.5), ("workers", -1)):
+        with pytest.raises(UsageError, match=f"{name} is {value}, expected a whole number of at least "):
+            extract(PixelModel(), numbered(1), TRANSFORM, **{name: value})
 
 
 @pytest.mark.parametrize(

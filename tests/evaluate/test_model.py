@@ -1,5 +1,7 @@
 """Models by name: image sizes that an architecture is built for, weights that are not there, and what probes record."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -25,6 +27,12 @@ def test_architectures_that_are_built_for_a_size_are_built_for_the_one_asked_for
 def test_a_size_that_the_architecture_cannot_take_is_an_error():
     with pytest.raises(UsageError, match="Levit.* does not take images of 50 pixels: "):
         open_model("timm:levit_128s", image_size=50)
+
+
+def test_weights_that_do_not_fit_the_images_are_one_line():
+    model = open_model("timm:test_resnet").model
+    with pytest.raises(UsageError, match=r"weights of torch.bfloat16, and images are float32; give model.float\(\)"):
+        open_model(model.bfloat16())
 
 
 def test_weights_are_never_named_without_effect():
@@ -58,6 +66,14 @@ def test_a_release_keeps_results_and_head_and_its_features(released, protocol, o
         # The head takes the backbone's features as they are, whatever it was fitted to.
         logits = ssl_hub.load(released, head="digits")(images)
         torch.testing.assert_close(logits, before @ head.weight.T + head.bias, rtol=1e-4, atol=1e-4)
+
+
+def test_a_release_that_cannot_be_written_is_measured_and_keeps_nothing(released, monkeypatch, capsys):
+    before = (released / "results.json").exists()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != released)
+    assert ssl_hub.knn(released, workers=0, show_progress=True)[0].value > 10
+    assert "cannot be written: the results are not kept" in capsys.readouterr().err
+    assert (released / "results.json").exists() == before
 
 
 def test_other_data_leaves_the_released_classifier_alone(released, tmp_path):

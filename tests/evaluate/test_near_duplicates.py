@@ -118,6 +118,7 @@ def test_the_command_writes_lists_that_open_and_a_sheet(photos, tmp_path, capsys
         (["--sheet", "sheet.txt"], "sheet.txt does not end as a picture does"),
         (["--against", "holdout"], "has no split 'holdout'"),
         (["--split", "test", "--against", "validation"], "/test itself; pairs within a split"),
+        (["--split", "test", "--against", "test[:2]"], "/test[:2] too, and each would be its own duplicate"),
     ],
 )
 def test_bad_input_says_what_to_do(photos, arguments, message, capsys):

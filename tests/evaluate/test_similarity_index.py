@@ -1,6 +1,7 @@
 """Features that are kept: taken again for the same model and images alone."""
 
 import os
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from ssl_hub.cli import main
+from ssl_hub.data.images import Source
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, similar
@@ -49,6 +51,19 @@ def test_features_are_kept_and_taken_again(photos, tmp_path):
     tensors = load_file(path)
     assert bytes(tensors["names"].numpy()).decode() == "".join(f"a/{i}.png\0" for i in range(4))
     assert tensors["features"].shape == (4, 3 * 32 * 32)
+
+
+def test_an_image_in_memory_that_is_not_sampled_counts_too(tmp_path):
+    subject, images = open_model("pixels"), [Image.new("RGB", (8, 8), (place, 0, 0)) for place in range(100)]
+    states = []
+    for one in (images[1], images[1], Image.new("RGB", (8, 8), (0, 0, 200))):
+        images[1] = one  # 0 and 2 are sampled
+        source = Source("mine", "train", images)
+        make = partial(features_of, subject, source, workers=0)
+        features, state = kept(tmp_path / "index", subject, source, make)
+        assert np.array_equal(features.x, make().x)
+        states.append(state)
+    assert states == ["made", "reused", "made again: it was of other images"]
 
 
 def changed_pixels(photos):

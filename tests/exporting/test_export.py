@@ -272,5 +272,5 @@ def test_bad_input_says_what_to_do(options, message, tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "to").symlink_to("nowhere")
-    with pytest.raises(UsageError, match=r"cannot make the folder .*to \(File exists\); choose another --to"):
+    with pytest.raises(UsageError, match=r"cannot make the folder .*to \(File exists\); choose another place"):
         export("directpred-digits", tmp_path / "to", format="torchscript")

@@ -28,6 +28,12 @@ def test_a_reloaded_head_gives_equal_logits_and_says_the_same_of_itself(tmp_path
     assert (loaded.classes, loaded.dataset, loaded.settings) == (CLASSES, "digits", {"strength": 0.1})
 
 
+def test_a_release_that_is_gone_is_not_made_anew(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot make the folder .*gone/heads \(No such file or directory\)"):
+        head().save(tmp_path / "gone")
+    assert not list(tmp_path.iterdir())
+
+
 def test_width_of_another_backbone_is_an_error_with_both_widths(tmp_path):
     head(512).save(tmp_path)
     with pytest.raises(UsageError, match="head of width 512 on a backbone of width 2048"):
@@ -45,7 +51,7 @@ def test_files_hold_text_metadata_and_contiguous_tensors(tmp_path):
     assert about == {"dataset": "digits", "width": 4, "classes": list(CLASSES), "settings": {"k": 3}}
 
 
-@pytest.mark.parametrize("dataset", ["ILSVRC/imagenet-1k", "my photos.v2", "../outside", "/abs/path"])
+@pytest.mark.parametrize("dataset", ["ILSVRC/imagenet-1k", "my photos.v2", "../outside", "/abs/path", "模型"])
 def test_any_dataset_name_is_one_file_in_the_heads_folder(tmp_path, dataset):
     path = head(dataset=dataset).save(tmp_path)
     assert path.parent == tmp_path / "heads" and ProbeHead.load(tmp_path, dataset).dataset == dataset
@@ -56,6 +62,12 @@ def test_names_that_share_a_file_are_not_taken_for_each_other(tmp_path):
     head(dataset="a/b").save(tmp_path)
     with pytest.raises(UsageError, match="is a head for 'a/b', expected one for 'a--b'"):
         ProbeHead.load(tmp_path, "a--b")
+    with pytest.raises(UsageError, match="a--b.json is of the head for 'a/b'; rename 'a b', so that"):
+        head(dataset="a b").save(tmp_path)
+    assert ProbeHead.load(tmp_path, "a/b").dataset == "a/b"
+    for name in ("a-ü-b", "a-é-b"):
+        head(dataset=name).save(tmp_path)
+    assert ProbeHead.load(tmp_path, "a-ü-b").dataset == "a-ü-b"
     with pytest.raises(UsageError, match="gives no file name"):
         head_path(tmp_path, "..")
 

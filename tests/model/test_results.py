@@ -61,9 +61,15 @@ def test_round_trip_keeps_every_field_and_the_order(tmp_path):
         result(metric="top5", value=99.0),
         result(protocol="linear", seed=3, settings={"strength": 0.1}),
     ]
-    append_results(tmp_path / "new" / "folder", records)
-    assert read_results(tmp_path / "new" / "folder") == records
+    append_results(tmp_path, records)
+    assert read_results(tmp_path) == records
     assert set(records[0].versions) == {"ssl_hub", "torch", "timm"} and records[0].date.endswith("+00:00")
+
+
+def test_a_release_that_is_gone_is_not_made_anew(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot write .*gone/results.json: No such file or directory"):
+        append_results(tmp_path / "gone", [result()])
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_came_later_makes_the_round_trip_and_older_files_lack_it(tmp_path):

@@ -161,7 +161,15 @@ def test_a_table_is_written_in_the_format_that_its_file_is_named_for(tmp_path, c
     }.items():  # fmt: skip
         assert main([*command, str(tmp_path / name)]) == 0
         assert (tmp_path / name).read_bytes().startswith(start)
-    assert "not measured |\n" in (tmp_path / "t.md").read_text(encoding="utf-8")  # no colon before nothing
+    written = {
+        ending: (tmp_path / f"t.{ending}").read_text(encoding="utf-8") for ending in ("md", "csv", "json", "tex")
+    }
+    assert "not printed |\n" in written["md"]  # no colon before nothing
+    (fast,) = [row for row in csv.DictReader(io.StringIO(written["csv"])) if "fast" in row["row"]]
+    assert (fast["paper"], fast["measured"]) == ("not printed", "not trained")
+    assert written["md"].count("not printed") == written["tex"].count("not printed") + 1 == 3
+    of_the_paper = {claim["verdict"] for claim in json.loads(written["json"])["claims_in_paper"]}
+    assert "not printed" in of_the_paper and "not measured" not in of_the_paper
     assert main([*command, str(tmp_path / "t"), "--format", "csv"]) == 0
     assert (tmp_path / "t").read_bytes().startswith(b"row,")
     assert main([*command, str(tmp_path / "none" / "t.png")]) == 2

@@ -1,7 +1,9 @@
 """Fine-tuning: what learns how fast, what stays, a release at the end, and a resumed run that is the straight one."""
 
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -188,6 +190,20 @@ def test_a_stopped_run_resumes_to_the_same_bytes(released, photos, tmp_path, mon
     assert ssl_hub.resume(stopped) == stopped
     assert (stopped / "model.safetensors").read_bytes() == (straight / "model.safetensors").read_bytes()
     assert read_metrics(stopped) == read_metrics(straight)  # means over whole epochs
+
+
+def test_a_signal_during_the_save_of_an_epoch_stops_there(released, photos, tmp_path, monkeypatch):
+    save = module.run.save
+
+    def signalled(*given, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return save(*given, **options)
+
+    monkeypatch.setattr(module.run, "save", signalled)
+    with pytest.raises(Interrupted):
+        finetune(released, str(photos), output=tmp_path / "stopped", overrides=SHORT)
+    (saved,) = (tmp_path / "stopped" / "checkpoints").iterdir()
+    assert saved.name == "step-00000002.pt"  # the end of the first epoch, and no step after it
 
 
 def test_a_fraction_is_of_each_class_and_is_recorded(released, photos):

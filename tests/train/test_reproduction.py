@@ -7,9 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
@@ -17,7 +20,7 @@ from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.results import read_results
 from ssl_hub.tables.cells import Cell, Claim, Printed, Table
 from ssl_hub.tables.paper import TABLES
-from ssl_hub.train import begun
+from ssl_hub.train import begun, grid
 from ssl_hub.train.plan import PLAN as FILE
 from ssl_hub.train.plan import Plan
 from ssl_hub.train.reproduction import reproduce
@@ -105,6 +108,35 @@ def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path, arguments, m
     with pytest.raises(UsageError, match=message):
         reproduce(**arguments, out=tmp_path / "r")
     assert not (tmp_path / "r" / FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("scale", "labelled", "message"),
+    [
+        (
+            "mini",
+            True,
+            r"has 8 images to train on, expected at least 64, a batch of .*; give other --data$",
+        ),
+        ("paper", True, "has 8 images to train on, expected at least 64, .* --data or --scale mini$"),
+        ("mini", False, "8 of 8 images of .* have no label"),
+    ],
+)
+def test_data_that_no_run_could_use_is_refused_without_a_trial(tmp_path, monkeypatch, scale, labelled, message):
+    for split, place in product(("train", "test"), range(8)):
+        file = tmp_path / "data" / split / (f"class-{place % 2}" if labelled else "") / f"{place}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (16, 16), 10 * place).save(file)
+    monkeypatch.setattr(grid, "work_through", lambda *_, **__: pytest.fail("a run was started"))
+    with pytest.raises(UsageError, match=message):
+        reproduce("digits", data=str(tmp_path / "data"), out=tmp_path / "r", scale=scale)
+
+
+def test_a_table_of_a_plugin_that_is_not_here_is_said(tmp_path):
+    begun.write(tmp_path / FILE, replace(PLAN, table="theirs", plugins={"table theirs": "their_package"}))
+    said = "table 'theirs' is of the plug-in their_package, which is not here: install it, or name its"
+    with pytest.raises(UsageError, match=said):
+        reproduce("theirs", out=tmp_path)
 
 
 @pytest.mark.parametrize(

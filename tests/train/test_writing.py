@@ -209,6 +209,22 @@ def test_a_signal_stops_a_run_when_its_write_is_whole(tmp_path, slow, monkeypatc
     assert "stopped by a signal at step 2, saved; continue with --resume" in capsys.readouterr().err
 
 
+def test_a_signal_while_a_save_waits_for_the_write_before_stops_after_that_save(tmp_path, slow, monkeypatch, capsys):
+    wait = writing.Beside.wait
+
+    def signalled(beside):
+        if beside._thread is not None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            slow.let_go()
+        wait(beside)
+
+    monkeypatch.setattr(writing.Beside, "wait", signalled)
+    with pytest.raises(Interrupted):
+        pretrain(tmp_path / "r")
+    assert slow.ended == 2 and list(contents(tmp_path / "r")) == ["step-00000001.pt", "step-00000002.pt"]
+    assert "stopped by a signal at step 2, saved; continue with --resume" in capsys.readouterr().err
+
+
 def test_the_run_that_is_replaced_stays_until_the_first_checkpoint_is_whole(tmp_path, slow, accelerator):
     folder = tmp_path / "r"
     folder.mkdir()

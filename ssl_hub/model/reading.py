@@ -78,7 +78,7 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
     _check_header(path)
     try:
-        with safe_open(path, framework="numpy") as file:  # of torch, which the header needs not, it imports torch
+        with safe_open(path, framework="numpy") as file:  # "pt" would import torch
             return file.metadata() or {}
     except Exception as error:
         raise UsageError(f"{path} is not a readable safetensors file ({_one_line(error)})") from None

@@ -228,7 +228,7 @@ def direct(
         freq: steps from one overwriting of the weight to the next, between which the loss trains it; 0 never does.
         alpha: power of the eigenvalues, above 0: 0.5 DirectPred, 1 DirectCopy, others DirectSet.
         c: shift of the eigenvalues before the power is taken, any number.
-        form: what ``eps`` is a share of, by the table above; ``paper`` is the printed formula.
+        form: formula of the eigenvalues, :func:`ssl_hub.model.spectrum.eigenvalue_map`; ``paper`` is the printed one.
         centred: whether to subtract the outer product of the running mean, which the paper reports to hurt.
         partitions: number of random splits of the feature space, up to 1024; 0 for one global F.
         momentum_through: whether momentum gathers gradients of a weight that is overwritten, as in the authors' code.
@@ -267,7 +267,7 @@ class OptimalPredictor(SetPredictor):
         reg: added to the eigenvalues of F, above 0: F can be singular. The paper does not print its value.
         rho: weight of the past in both moving averages, in [0, 1], or None as above; not printed either.
         freq: steps from one solution to the next, between which the loss trains it; 0 never overwrites.
-        solution: on which side F is inverted, see :func:`ssl_hub.model.spectrum.optimal_predictor`.
+        solution: which optimum it is, see :func:`ssl_hub.model.spectrum.optimal_predictor`.
         momentum_through: whether it does what it does in ``direct``.
     """
 

@@ -56,9 +56,9 @@ test-export: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[export]'
 	$(BIN)/python -m pytest tests/exporting tests/examples tests/docs
 
-## Reports in a real headless Chromium (Debian: apt-get install chromium)
-test-browser: install
-	SSL_HUB_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/report/test_browser.py
+## Reports and the documentation in a real headless Chromium (Debian: apt-get install chromium)
+test-browser: docs
+	SSL_HUB_REQUIRE_BROWSER=1 $(BIN)/python -m pytest tests/report/test_browser.py tests/docs/test_phone.py
 
 bench: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'

@@ -104,7 +104,7 @@ def implied(run: Published, projection: Projection) -> float:
 
 
 def published(projection: Projection) -> str:
-    rows = []
+    rows, sources = [], []
     for run in RUNS:
         hours = projected(run, projection)
         rate = f"{run.rate:.1f}: {run.because}"
@@ -115,6 +115,7 @@ def published(projection: Projection) -> str:
             f"{hours / run.hours:.2f}",
             f"{implied(run, projection):.1f}",
         )
-        rows.append([run.name, run.devices, *found, run.source])
-    head = "run | on | hours | TFLOP/s assumed | hours projected | over published | TFLOP/s implied | source"
-    return table(head, rows)
+        rows.append([run.name, run.devices, *found])
+        sources.append(f"- {run.name}: {run.source}")
+    head = "run | on | hours | TFLOP/s assumed | hours projected | over published | TFLOP/s implied"
+    return "\n".join([table(head, rows), "", "Sources:", "", *sources])

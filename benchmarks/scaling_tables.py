@@ -18,7 +18,7 @@ IMAGENET, GPUS = 1_281_167, (8, 64, 512)
 PICTURE = (500, 375)  # pixels, ImageNet's usual size
 PURPOSES = ("gradients", "statistics", "buffers", "flags")
 HOURS = (
-    "recipe | GFLOP an image | GPUs | images a GPU | memory (GB) | step (ms) | hours | between | images/s wanted"
+    "recipe, GFLOP an image | GPUs | images a GPU | memory (GB) | step (ms) | hours | between | images/s wanted"
     " | GB/s wanted | cores a GPU | bound by"
 )
 
@@ -89,14 +89,14 @@ class Projection:
         for name in RECIPES:
             recipe = ssl_hub.get_recipe(name)
             steps = recipe.train.epochs * (IMAGENET // recipe.train.batch_size)
-            gflops = f"{self.counted[name]['work']['flops'] / 1e9:.1f}"
+            label = f"{name}, {self.counted[name]['work']['flops'] / 1e9:.1f}"
             for n in GPUS:
                 step = self.step(name, n)
                 if step is None:
-                    rows.append([name, gflops, n, f"{recipe.train.batch_size / n:g}", *["-"] * 7, "too few images"])
+                    rows.append([label, n, f"{recipe.train.batch_size / n:g}", *["-"] * 7, "too few images"])
                 else:
                     between = self.hours_between(name, n, recipe.train.batch_size, steps)
-                    rows.append([name, gflops, n, *self.cells(step, recipe.train.batch_size, steps, between)])
+                    rows.append([label, n, *self.cells(step, recipe.train.batch_size, steps, between)])
         return table(HOURS, rows)
 
     def stream(self) -> str:
@@ -106,7 +106,7 @@ class Projection:
             for n in GPUS:
                 between = self.hours_between(STREAMED, n, batch, STREAM // batch)
                 rows.append([batch, n, *self.cells(self.surely(STREAMED, n, batch), batch, STREAM // batch, between)])
-        return table(HOURS.replace("recipe | GFLOP an image", "batch"), rows)
+        return table(HOURS.replace("recipe, GFLOP an image", "batch"), rows)
 
     def cells(self, step: Step, batch: int, steps: int, between: str) -> list[str]:
         wanted = batch / step.on_gpu

@@ -17,13 +17,13 @@ import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 from unittest import mock
 
 import griffe
@@ -32,16 +32,17 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 import ssl_hub
-from ssl_hub.config import Part
+from ssl_hub.config import Expected, Part, Recipe
+from ssl_hub.limits import RECIPE, VALUE_RANGE, Range
 from ssl_hub.registry import Registry
 from ssl_hub.zoo import get_recipe, list_recipes
 
 ROOT = Path(__file__).parents[1]
 TOUR = ROOT / "docs" / "theory_tour.py"
 PACKAGES = ("zoo", "model", "data", "hub", "evaluate", "exporting", "train", "report", "theory")
-PLACEHOLDER = re.compile(r"<!-- generate: (\w+) ?([^\n]*?) -->(\n.*?<!-- end -->)?", re.DOTALL)
+PLACEHOLDER = re.compile(r"<!-- generate: (\w+) ?([^\n]*?) -->(\n((?!<!-- generate).)*?<!-- end -->)?", re.DOTALL)
 AT_BUILD = ("script",)  # too long to stand in a page twice
-FIELD = re.compile(r"^    (\w+): [^=#\n]+ = (.*?)(?:  # (.*))?$", re.MULTILINE)
+FIELD = re.compile(r"((?:^    # .*\n)*)^    (\w+): [^=#\n]+?(?: = (.*?))?(?:  # (.*))?$", re.MULTILINE)
 EQUATION = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 
 
@@ -80,40 +81,83 @@ def filled(markdown: str) -> str:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Turn equations into MathML, which browsers draw without any script."""
+    """Turn equations into MathML, which browsers draw without any script. A block of its own scrolls in its box."""
 
     def mathml(found: re.Match[str]) -> str:
-        return convert(html.unescape(found[3]).strip(), display="inline" if found[2] == "(" else "block")
+        drawn = convert(html.unescape(found[3]).strip(), display="inline" if found[2] == "(" else "block")
+        return drawn if found[2] == "(" else f'<div class="arithmatex">{drawn}</div>'
 
     return EQUATION.sub(mathml, content)
 
 
 def recipes(*patterns: str) -> str:
-    """A table of the recipes whose names match any of the patterns, and below it sources and open choices."""
-    chosen = [get_recipe(name) for pattern in patterns for name in list_recipes(pattern)]
-    rows = [
-        (
-            f"`{recipe.name}`",
-            _part(recipe.predictor),
-            _part(recipe.target),
-            f"{recipe.optim.name} {recipe.optim.lr:g}",
-            recipe.train.batch_size,
-            ", ".join(f"{e.value:g}" + (f" ± {e.std:g}" if e.std is not None else "") for e in recipe.expected),
-        )
-        for recipe in chosen
-    ]
-    said: dict[str, list[str]] = {}
-    for recipe in chosen:
-        published = [f"Published: {e.metric}, {e.source}." for e in recipe.expected]
-        for line in (*recipe.notes, *published):
-            said.setdefault(line, []).append(recipe.name)
-    lines = [line + ("" if len(names) == len(chosen) else f" ({', '.join(names)})") for line, names in said.items()]
+    """The recipes whose names match any of the patterns: once what all share, a row of each with what differs, and
+    below those of their notes that no table before has."""
+    chosen, notes = _matching(patterns), _notes_of_page()
+    columns = {
+        "predictor": [_part(recipe.predictor) for recipe in chosen],
+        "target": [_part(recipe.target) for recipe in chosen],
+        "optimiser": [f"{recipe.optim.name} {recipe.optim.lr:g}" for recipe in chosen],
+        "batch": [str(recipe.train.batch_size) for recipe in chosen],
+        "published (%)": [", ".join(map(_number, recipe.expected)) for recipe in chosen],
+    }
+    same = {name: cells[0] for name, cells in columns.items() if len(set(cells)) == 1}
+    noted = [{notes[note][0] for note in _notes(recipe)} for recipe in chosen]
+    everywhere = set.intersection(*noted)
+    own = [_ranges(numbers - everywhere) for numbers in noted]
+    differing = {name: cells for name, cells in columns.items() if name not in same}
+    differing |= {"notes": own} if any(own) else {}
+    shared = [f"{name} {cell}" for name, cell in same.items() if cell]
+    shared += [f"note{'s' * (len(everywhere) > 1)} {_ranges(everywhere)}"] if everywhere else []
+    new = [(number, text.replace("|", "\\|")) for text, (number, table) in notes.items() if table == patterns]
     return (
-        _table(("recipe", "predictor", "target", "optimiser", "batch", "published (%)"), rows)
-        + "\n<details markdown><summary>Sources, choices that are left open, and departures</summary>\n\n"
-        + "".join(f"- {line}\n" for line in lines)
+        f"All: {'; '.join(shared)}.\n\n"
+        + _table(
+            ("recipe", *differing),
+            [(f"`{recipe.name}`", *cells) for recipe, *cells in zip(chosen, *differing.values(), strict=True)],
+        )
+        + "\n<details markdown><summary>Notes: sources, choices that are left open, and departures</summary>\n\n"
+        + _table(("", "note"), new)
         + "\n</details>\n"
     )
+
+
+def _matching(patterns: Sequence[str]) -> list[Recipe]:
+    return [get_recipe(name) for pattern in patterns for name in list_recipes(pattern)]
+
+
+def _notes(recipe: Recipe) -> list[str]:
+    """What a recipe says of itself, and where its published numbers stand."""
+    sources: dict[str, list[str]] = {}
+    for published in recipe.expected:
+        sources.setdefault(published.source, []).append(published.metric)
+    return [*recipe.notes, *(f"Published: {', '.join(metrics)}: {source}." for source, metrics in sources.items())]
+
+
+def _notes_of_page() -> dict[str, tuple[int, tuple[str, ...]]]:
+    """Each note of the page of recipes once: its number, and the patterns of the table that it first stands in."""
+    page = (ROOT / "docs" / "recipes.md").read_text()
+    notes: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for table in re.findall(r"<!-- generate: recipes (.*?) -->", page):
+        patterns = tuple(table.split())
+        for note in (note for recipe in _matching(patterns) for note in _notes(recipe)):
+            notes.setdefault(note, (len(notes) + 1, patterns))
+    return notes
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Whole numbers, those in a row as their ends: 1-4, 7."""
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and number == ends[-1][-1] + 1:
+            ends[-1] = [ends[-1][0], number]
+        else:
+            ends.append([number])
+    return ", ".join("-".join(map(str, pair)) for pair in ends)
+
+
+def _number(published: Expected) -> str:
+    return f"{published.value:g}" + (f" ± {published.std:g}" if published.std is not None else "")
 
 
 def _part(part: Part) -> str:
@@ -128,12 +172,18 @@ def options(registry: str, *kinds: str) -> str:
 
 
 def _kind(kind: str, made_by: Callable[..., Any]) -> str:
-    sections = griffe.Docstring(inspect.getdoc(made_by) or "").parse("google", warnings=False)
+    sections = [s for holder in inspect.getmro(made_by) for s in _sections(holder)] if isinstance(made_by, type) else []
+    sections = sections or _sections(made_by)
     text = next((section.value for section in sections if section.kind is griffe.DocstringSectionKind.text), "")
     documented = [p for s in sections if s.kind is griffe.DocstringSectionKind.parameters for p in s.value]
-    meaning = {name.strip(): p.description for p in documented for name in p.name.split(",")}
+    meaning = {
+        name: _sentence(_without_roles(" ".join(p.description.split())))
+        for p in reversed(documented)
+        for name in p.name.split(", ")
+    }
+    kinds = get_type_hints(made_by.__init__ if isinstance(made_by, type) else made_by)
     rows = [
-        (f"`{name}`", f"`{parameter.default}`", meaning.get(name, "").replace("\n", " "))
+        (f"`{name}`", f"`{parameter.default}`", f"{meaning.get(name, '')} {_values(kinds[name])}".strip())
         for name, parameter in inspect.signature(made_by).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     ]
@@ -142,14 +192,50 @@ def _kind(kind: str, made_by: Callable[..., Any]) -> str:
     )
 
 
+def _sections(made_by: Callable[..., Any]) -> list[griffe.DocstringSection]:
+    return griffe.Docstring(inspect.cleandoc(made_by.__doc__ or "")).parse("google", warnings=False)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:].removesuffix('.')}." if words else ""
+
+
 def settings(path: str, section: str = "") -> str:
-    """The fields of a dataclass with their defaults and the comments behind them, below the section's name."""
+    """The fields of a dataclass with their defaults, meanings and ranges, below the section's name."""
     module, _, name = path.rpartition(".")
     holder = getattr(importlib.import_module(module), name)
-    fields = FIELD.findall(inspect.getsource(holder).partition("    def ")[0])
-    rows = [(f"`{name}`", f"`{default}`", meaning) for name, default, meaning in fields]
+    limits = {limited.removeprefix(f"{section}."): limit for limited, limit in _limits(module).items()}
+    rows = [
+        (f"`{name}`", f"`{default}`", f"{meaning} {_values(kind, limits.get(name))}".strip())
+        for name, default, meaning, kind in _fields(holder)
+    ]
     head = f"#### `{section}.*`\n\n{_without_roles(inspect.getdoc(holder) or '')}\n\n" if section else ""
     return head + _table(("setting", "default", "meaning"), rows)
+
+
+def _fields(holder: type) -> Iterator[tuple[str, str, str, Any]]:
+    """Name, default, meaning and type of each field of a dataclass. Its meaning is the comment at it, as a sentence."""
+    kinds = get_type_hints(holder)
+    for above, name, default, behind in FIELD.findall(inspect.getsource(holder).partition("    def ")[0]):
+        meaning = behind or " ".join(above.replace("# ", "").split())
+        yield name, default, _sentence(meaning), kinds[name]
+
+
+def _limits(module: str) -> Mapping[str, Range]:
+    """The ranges of a module's settings: its own, or those of recipes."""
+    return getattr(importlib.import_module(module), "LIMITS", RECIPE)
+
+
+def _values(kind: Any, limit: Range | None = None) -> str:
+    """Which values a setting takes, as a sentence; nothing for text that may be anything."""
+    if limit is VALUE_RANGE:
+        return ""  # its meaning says it
+    if limit is not None:
+        return f"{limit.words[:1].upper()}{limit.words[1:]}."
+    arms = get_args(kind)
+    of = next((arm for arm in (kind, *arms) if get_origin(arm) is Literal), None)
+    choices = [*(f"`{str(value).lower()}`" for value in get_args(of)), *(["none"] if type(None) in arms else [])]
+    return f"{', '.join(choices[:-1])} or {choices[-1]}." if of is not None else ""
 
 
 def importers() -> str:
@@ -166,13 +252,18 @@ def _first_sentence(documented: object) -> str:
 
 
 def protocols() -> str:
-    """The settings of each linear-probe protocol."""
-    from ssl_hub.evaluate.protocols import PROTOCOLS
+    """The settings of each linear-probe protocol, and below what each setting means."""
+    from ssl_hub.evaluate.protocols import PROTOCOLS, Cached, Trained
 
     chosen = {name: asdict(PROTOCOLS[name]) for name in PROTOCOLS.names()}
     settings = list(dict.fromkeys(setting for values in chosen.values() for setting in values))
     rows = [(f"`{setting}`", *(_shown(values.get(setting, "")) for values in chosen.values())) for setting in settings]
-    return _table(("setting", *(f"`{name}`" for name in chosen)), rows)
+    meanings = dict.fromkeys(
+        (f"`{name}`", meaning) for holder in (Cached, Trained) for name, _, meaning, _ in _fields(holder)
+    )
+    return _table(("setting", *(f"`{name}`" for name in chosen)), rows) + (
+        "\n" + "".join(f"- {name}: {meaning}\n" for name, meaning in meanings)
+    )
 
 
 def _shown(value: Any) -> str:
@@ -240,16 +331,23 @@ def public_names() -> str:
 def families() -> str:
     """What every family of timm did, as benchmarks/families.py last found it."""
     found = json.loads((ROOT / "benchmarks" / "families.json").read_text())
-    checks = ("converted", "trained", "loaded", "frozen")
-    rows = []
+    checks = {
+        "converted": "synchronised, equal",
+        "trained": "trained",
+        "loaded": "loaded, equal",
+        "frozen": "frozen exactly",
+    }
+    rows, but = [], []
     for family, row in found["families"].items():
-        said = [{None: "", True: "yes"}.get(row.get(check), "no") for check in checks]
+        failed = [outcome for check, outcome in checks.items() if row.get(check) is not True]
         wrong = dict.fromkeys(row[check] for check in checks if row.get(check) not in (None, True))
-        why = row.get("refused") or "; ".join(wrong) or ("" if any(said) else "not run yet")
-        rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), row.get("layers", ""), *said, why))
-    outcomes = ("synchronised, equal", "trained", "loaded, equal", "frozen exactly")
-    head = ("family", "model", "pixels", "BN", *outcomes, "why not")
-    return f"timm {found['timm']}, {len(rows)} families.\n\n" + _table(head, rows)
+        why = row.get("refused") or "; ".join(wrong) or "not run yet"
+        but += [f"- `{family}` is not {'; not '.join(failed)}: {why}\n"] if failed else []
+        rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), row.get("layers", "")))
+    return (
+        f"timm {found['timm']}, {len(rows)} families. Each is {'; '.join(checks.values())}.{' But:' * bool(but)}\n\n"
+        f"{''.join(but)}\n" + _table(("family", "model", "pixels", "BN"), rows)
+    )
 
 
 def exports() -> str:
@@ -261,16 +359,19 @@ def exports() -> str:
         "torch-export, pooled": "torch.export",
         "torchscript, pooled": "TorchScript",
     }
-    rows = []
+    rows, unwritten = [], []
     for family, row in found["families"].items():
         said = [_exported(row.get(key)) for key in formats]
         wrong = dict.fromkeys(row[key] for key in formats if isinstance(row.get(key), str))
         strides = ", ".join(map(str, row.get("strides", [])))
         why = row.get("left_out") or "; ".join(word.removeprefix("UsageError: ") for word in wrong)
-        rows.append((f"`{family}`", f"`{row['name']}`", row.get("size", ""), *said, strides, why))
-    head = ("family", "model", "pixels", *formats.values(), "strides", "why not")
+        unwritten += [f"- `{family}`: {why}\n"] if why else []
+        rows.append((f"`{family}`<br>`{row['name']}`", row.get("size", ""), *said, strides))
+    head = ("family and model", "pixels", *formats.values(), "strides")
     versions = ", ".join(f"{name} {found[name]}" for name in ("timm", "torch", "onnx", "onnxruntime"))
-    return f"{versions}; {len(rows)} families.\n\n" + _table(head, rows)
+    return f"{versions}; {len(rows)} families. Why some were not written:\n\n{''.join(unwritten)}\n" + _table(
+        head, rows
+    )
 
 
 def flow_errors() -> str:

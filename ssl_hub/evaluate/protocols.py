@@ -24,9 +24,9 @@ class Cached:
     whole of a split. It is chosen on a stratified share ``holdout`` of the training split, then fitted on all of it.
     """
 
-    strengths: tuple[float, ...] = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
-    holdout: float = 0.1
-    max_iter: int = 1000
+    strengths: tuple[float, ...] = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of the penalty
+    holdout: float = 0.1  # share of the training split that the strength is chosen on
+    max_iter: int = 1000  # iterations of L-BFGS, at most
 
     def __post_init__(self) -> None:
         if not self.strengths or not all(math.isfinite(s) and s > 0 for s in self.strengths):
@@ -48,17 +48,17 @@ class Trained:
     ``cached`` (features of whole images, extracted once and standardised).
     """
 
-    lrs: tuple[float, ...]
-    reference_batch: int
-    epochs: int
-    batch_size: int  # over all processes
-    optimizer: Literal["sgd", "lars", "adam"]
-    momentum: float = 0.9  # Nesterov's for SGD, beta1 of Adam
+    lrs: tuple[float, ...]  # learning rates tried, times batch_size / reference_batch
+    reference_batch: int  # batch that lrs are for
+    epochs: int  # passes over the training split
+    batch_size: int  # images of one step, over all processes
+    optimizer: Literal["sgd", "lars", "adam"]  # of the linear layers
+    momentum: float = 0.9  # Nesterov momentum of SGD, beta1 of Adam
     weight_decay: float = 0.0  # added to the gradient
-    schedule: Literal["cosine", "constant"] = "cosine"  # of every step, to 0
-    images: Literal["augmented", "cached"] = "augmented"
-    interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # of the resize of test images, from 128 pixels on
-    holdout: float = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"  # of the learning rate: half a cosine to 0, or none
+    images: Literal["augmented", "cached"] = "augmented"  # fits on random crops, or on cached features
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"  # how test images of 128 pixels or more are resized
+    holdout: float = 0.0  # share of the training split that the learning rate is chosen on
 
     def __post_init__(self) -> None:
         if not self.lrs or not all(math.isfinite(lr) and lr > 0 for lr in self.lrs):

@@ -19,7 +19,12 @@ EPSILON = 1e-4  # of the norms below: a zero vector gets a gradient of at most 1
 
 
 class Loss:
-    """One direction of a loss; ``scale`` is above 0."""
+    """One direction of a loss.
+
+    Args:
+        symmetrised: whether each view predicts the other; otherwise view 1 predicts view 2 alone.
+        scale: factor of the loss, above 0.
+    """
 
     needs_set_predictor = False
 

@@ -64,8 +64,8 @@ class EMATarget(Target):
 
     Args:
         momentum: weight of the past, gamma_a of the paper, in [0, 1].
-        schedule: ``constant``, or ``cosine``: 1 - (1 - momentum) (cos(pi k / K) + 1) / 2 for the k-th of K + 1 updates,
-            which is exactly 1 at the last (Grill et al. 2020, section 3.2).
+        schedule: how momentum moves: ``constant``, or ``cosine``: 1 - (1 - momentum) (cos(pi k / K) + 1) / 2 for the
+            k-th of K + 1 updates, which is exactly 1 at the last (Grill et al. 2020, section 3.2).
     """
 
     def __init__(self, *, momentum: float = 0.996, schedule: Literal["constant", "cosine"] = "constant") -> None:

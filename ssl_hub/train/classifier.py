@@ -34,26 +34,27 @@ class Finetuning:
     neither trained nor tested on.
     """
 
-    lr: float = 0.05  # times batch_size / reference_batch
-    reference_batch: int = 256
-    layer_decay: float = 1.0  # of the learning rate, from each stage (block of a transformer) to the one before it
-    head_lr_ratio: float = 1.0  # of the new classifier
-    bn_statistics: Literal["batch", "frozen"] = "batch"  # frozen: BN keeps those it has; its scale and shift train
+    lr: float = 0.05  # peak learning rate, times batch_size / reference_batch
+    reference_batch: int = 256  # batch that lr is for
+    layer_decay: float = 1.0  # factor of the learning rate from each stage, or block, to the one before it
+    head_lr_ratio: float = 1.0  # factor of the new classifier's learning rate
+    # what BN normalises by: each batch, or (frozen) the running statistics it has, while its scale and shift train
+    bn_statistics: Literal["batch", "frozen"] = "batch"
     freeze: int = 0  # stages, or blocks, from the images on that stay as they are; 1 is the stem alone
-    epochs: int = 50
-    warmup_epochs: float = 0.0
-    batch_size: int = 256  # over all processes and accumulation
-    accumulation: int = 1
-    momentum: float = 0.9
-    weight_decay: float = 0.0  # of weights: not of biases, normalisation, position embeddings, tokens
+    epochs: int = 50  # passes over the training images
+    warmup_epochs: float = 0.0  # first epochs, in which the learning rate rises linearly
+    batch_size: int = 256  # images of one step, over all processes and accumulation
+    accumulation: int = 1  # micro-batches that one step is made of
+    momentum: float = 0.9  # Nesterov momentum
+    weight_decay: float = 0.0  # of weights, not of biases, normalisation, position embeddings or tokens
     label_smoothing: float = 0.0  # share of the target that is spread over all classes
-    class_weights: Literal["none", "balanced"] = "none"  # of the loss; balanced: each class counts the same
-    mixup: float = 0.0  # alpha of the Beta that images of a micro-batch are blended by; 0: not
-    cutmix: float = 0.0  # the same of pasted boxes; with both, each micro-batch takes one of them
+    class_weights: Literal["none", "balanced"] = "none"  # in the loss; balanced: each class counts the same
+    mixup: float = 0.0  # alpha of the Beta that images of a micro-batch are blended by; 0: not blended
+    cutmix: float = 0.0  # the same for pasted boxes; with both, each micro-batch takes one of them
     holdout: float = 0.0  # stratified share of the training images that the best epoch is chosen on; 0: the last one
     patience: int = 0  # epochs without a better one on the held-out part after which training ends; 0: all epochs
-    sync_bn: bool = True  # on several GPUs
-    seed: int = 0
+    sync_bn: bool = True  # whether BN takes its statistics over all processes; on several GPUs alone
+    seed: int = 0  # fixes the new classifier, order of images and augmentation
 
     def __post_init__(self) -> None:
         check(self, LIMITS)

@@ -223,15 +223,15 @@ def direct(
     forward of a step uses the F of the steps before it.
 
     Args:
-        rho: weight of the past in the moving average; None averages all steps equally.
+        rho: weight of the past in the moving average, in [0, 1]; None averages all steps equally.
         eps: regularisation, at least 0, in units set by ``form``.
-        freq: overwrite the weight every ``freq`` steps, train it by the loss in between.
-        alpha: power of the eigenvalues: 0.5 DirectPred, 1 DirectCopy, others DirectSet.
-        c: shift of the eigenvalues before the power is taken.
-        form: see :func:`ssl_hub.model.spectrum.eigenvalue_map`; ``paper`` is the printed formula.
-        centred: subtract the outer product of the running mean, which the paper reports to hurt.
-        partitions: number of random splits of the feature space, 0 for one global F.
-        momentum_through: see :class:`SetPredictor`.
+        freq: steps from one overwriting of the weight to the next, between which the loss trains it; 0 never does.
+        alpha: power of the eigenvalues, above 0: 0.5 DirectPred, 1 DirectCopy, others DirectSet.
+        c: shift of the eigenvalues before the power is taken, any number.
+        form: formula of the eigenvalues, :func:`ssl_hub.model.spectrum.eigenvalue_map`; ``paper`` is the printed one.
+        centred: whether to subtract the outer product of the running mean, which the paper reports to hurt.
+        partitions: number of random splits of the feature space, up to 1024; 0 for one global F.
+        momentum_through: whether momentum gathers gradients of a weight that is overwritten, as in the authors' code.
         solver: ``eigh`` decomposes F; ``iteration`` takes the normalised root by matrix products
             (:mod:`ssl_hub.model.square_root`), to 7e-4 of the largest eigenvalue and without a wait for the device;
             ``auto`` iterates where that gives the predictor and the device is not the CPU.
@@ -265,10 +265,10 @@ class OptimalPredictor(SetPredictor):
 
     Args:
         reg: added to the eigenvalues of F, above 0: F can be singular. The paper does not print its value.
-        rho: weight of the past in the moving averages of F and of the cross-correlation; not printed either.
-        freq: plug in every ``freq`` steps, train by the loss in between.
-        solution: see :func:`ssl_hub.model.spectrum.optimal_predictor`.
-        momentum_through: see :class:`SetPredictor`.
+        rho: weight of the past in both moving averages, in [0, 1], or None as above; not printed either.
+        freq: steps from one solution to the next, between which the loss trains it; 0 never overwrites.
+        solution: which optimum it is, see :func:`ssl_hub.model.spectrum.optimal_predictor`.
+        momentum_through: whether it does what it does in ``direct``.
     """
 
     def __init__(

@@ -54,10 +54,12 @@ class NewtonSchulzPredictor(IteratedPredictor):
     Newton-Schulz), plus eps I, averaged over steps. Its limit is ``direct`` with ``form=absolute``, batch by batch.
 
     Args:
-        iterations: of the coupled iteration, from F over its Frobenius norm; 9 there, and 7 where it is chained.
-        chained: 1 is NS; 2 takes the root of the root, NS squared, which approaches the fourth root.
-        eps: times the identity, added to the predictor: the paper's ridge, 0 to 0.9 in its tables.
-        rho: weight of the past in the average of predictors; None averages all steps equally.
+        iterations: steps of the coupled iteration, 1 to 100, from F over its Frobenius norm; 9 there, and 7 where it is
+            chained.
+        chained: roots taken in a row, 1 to 4: 1 is NS; 2 takes the root of the root, NS squared, which approaches the
+            fourth root.
+        eps: times the identity, added to the predictor, at least 0: the paper's ridge, 0 to 0.9 in its tables.
+        rho: weight of the past in the average of predictors, in [0, 1]; None averages all steps equally.
     """
 
     def __init__(
@@ -79,9 +81,9 @@ class StiefelPredictor(IteratedPredictor):
     2023, proposition on the Stiefel predictor), plus eps I, averaged over steps.
 
     Args:
-        iterations: of the coupled iteration on F^2; 9 there. Few leave small eigenvalues small.
-        eps: times the identity, added to the predictor: the paper's ridge, 0 to 0.9 in its tables.
-        rho: weight of the past in the average of predictors; None averages all steps equally.
+        iterations: steps of the coupled iteration on F^2, 1 to 100; 9 there. Few leave small eigenvalues small.
+        eps: times the identity, added to the predictor, at least 0: the paper's ridge, 0 to 0.9 in its tables.
+        rho: weight of the past in the average of predictors, in [0, 1]; None averages all steps equally.
     """
 
     def __init__(self, width: int, *, iterations: int = 9, eps: float = 0.3, rho: float | None = 0.3) -> None:
@@ -99,8 +101,9 @@ class RankFilterPredictor(Predictor):
     of all processes, and of one micro-batch where gradients are accumulated.
 
     Args:
-        function: g: ``power`` is sigma^power, ``log1p`` log(1 + sigma), ``log1p_square`` log(1 + sigma^2).
-        power: of the ``power`` function; 1 is the square root of Z^T Z, DirectPred's of one batch without eps.
+        function: the function g: ``power`` is sigma^power, ``log1p`` log(1 + sigma), ``log1p_square`` log(1 + sigma^2).
+        power: exponent of the ``power`` function, at least 0; 1 is the square root of Z^T Z, DirectPred's of one batch
+            without eps.
     """
 
     straight_through = True

@@ -27,10 +27,10 @@ class MLPPredictor(Predictor):
     """Linear, BN, ReLU, Linear: BYOL's and SimSiam's predictor. No BN after the last layer.
 
     Args:
-        hidden_width: of the one hidden layer (BYOL 4096, SimSiam 512, the paper's STL-10/CIFAR-10 code 512).
+        hidden_width: width of the hidden layer, 1 to 16384 (BYOL 4096; SimSiam and the authors' small-image code 512).
         norm_affine: whether the BN has a learnt scale and shift.
-        bias: of the linear layers.
-        output_bias: of the last of them, where the first has one: BYOL's has none, SimSiam's has.
+        bias: whether the linear layers have one.
+        output_bias: whether the last of them has one where the first does: BYOL's has none, SimSiam's has.
     """
 
     def __init__(
@@ -53,7 +53,11 @@ class MLPPredictor(Predictor):
 
 @PREDICTORS.register("linear")
 class LinearPredictor(Predictor):
-    """One linear layer trained by the loss; PyTorch's default initialisation, U(-1/sqrt D, 1/sqrt D)."""
+    """One linear layer trained by the loss; PyTorch's default initialisation, U(-1/sqrt D, 1/sqrt D).
+
+    Args:
+        bias: whether it has one.
+    """
 
     def __init__(self, width: int, *, bias: bool = False) -> None:
         super().__init__()
@@ -72,10 +76,10 @@ class SymmetricPredictor(Predictor):
     """A predictor held symmetric by projecting its weights after each optimiser step (Tian et al. 2021, section 3.2).
 
     Args:
-        layers: 1 for a linear map, W <- (W + W^T) / 2; 2 for Linear, BN, ReLU, Linear with tied weights,
+        layers: 1 or 2: 1 for a linear map, W <- (W + W^T) / 2; 2 for Linear, BN, ReLU, Linear with tied weights,
             W1, W2^T <- (W1 + W2^T) / 2. The initial weights are not symmetric, as in the authors' code.
-        bias: of the linear layers.
-        hidden_width: of the hidden layer when there is one.
+        bias: whether the linear layers have one.
+        hidden_width: width of the hidden layer when there is one, 1 to 16384.
         norm_affine: whether that layer's BN has a learnt scale and shift.
     """
 

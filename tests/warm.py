@@ -206,6 +206,7 @@ def _serve(orders: socket.socket) -> dict[str, Any]:
         if not order:
             for keeper in keepers:  # of what a test that failed has left running
                 os.kill(keeper, signal.SIGKILL)
+                os.waitpid(keeper, 0)
             os._exit(0)
         keeper = os.fork()
         if keeper == 0:

@@ -23,7 +23,7 @@ demo: install
 
 ## Lint, types and tests
 check: install lint types docs
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: check
 

@@ -191,8 +191,10 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seed", type=int, default=0, help="of the moments, as far as a clock can repeat them")
     parser.add_argument("--output", type=Path, help="keep runs that differ here (default: a temporary folder)")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each run")
     arguments = parser.parse_args()
     random.seed(arguments.seed)
+    SETTINGS["train.max_steps"] = arguments.steps
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.output or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 SSL_HUB_TEST_THREADS and SSL_HUB_TEST_ONEDNN=off hold torch to other kernels; see `make test-kernels`.
 """
 
+import itertools
 import os
 import warnings
 from collections.abc import Iterator
@@ -36,9 +37,16 @@ def _same_everywhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(scope="session")
+def _stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Names of their own, of folders that nobody has made."""
+    folder = tmp_path_factory.mktemp("stores")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SSL_HUB_HOME", str(tmp_path / "store"))
+def _own_store(_stores: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_HUB_HOME", str(next(_stores)))
 
 
 @pytest.fixture(autouse=True)

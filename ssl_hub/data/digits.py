@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +35,21 @@ def digits(split: str) -> Source:
 @functools.cache
 def _rendered() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
     """Pixels uint8 ``[1797, 16, 16, 3]``, labels int64 ``[1797]`` and which are in the test split."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    grey = _transformed(np.asarray(bunch.images, np.float64) * (255 / 16))
-    labels = np.asarray(bunch.target, np.int64)
+    rows = np.loadtxt(_file(), delimiter=",")
+    grey = _transformed(rows[:, :-1].reshape(-1, 8, 8) * (255 / 16))
+    labels = rows[:, -1].astype(np.int64)
     pixels = np.repeat(np.round(grey).astype(np.uint8)[..., None], 3, axis=3)
     return pixels, labels, _stratified(labels, _TEST_IMAGES / len(labels))
+
+
+def _file() -> Path:
+    """What ``load_digits`` reads: a row for each digit, 64 pixels and the label.
+
+    scikit-learn itself is not imported: with scipy.stats and pandas that takes as long as importing torch.
+    """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.origin is not None
+    return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
 
 
 def _transformed(images: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -58,6 +58,7 @@ def signalled() -> None:
 
 def main(method: str, act: str) -> None:
     multiprocessing.set_start_method(method)
+    multiprocessing.set_forkserver_preload(["ssl_hub.data.workers"])  # once, and not by each worker
     loader = workers(BATCH if act == "hang" else 1)
     if act == "read":
         with StopSignal():

@@ -1,6 +1,8 @@
 """The built-in digits: fixed for ever, stratified, and not classified by raw pixels."""
 
 import hashlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -24,6 +26,11 @@ def test_pixels_never_change() -> None:
     # Numbers measured on these images are only comparable while this holds.
     pixels = np.concatenate([open_source("digits", split).pixels()[..., 0] for split in ("train", "test")])
     assert hashlib.sha256(pixels.tobytes()).hexdigest()[:16] == "74ed9994df558919"
+
+
+def test_scikit_learn_is_not_imported_for_them() -> None:
+    code = "import sys; from ssl_hub.data.digits import digits; digits('train'); sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_raw_pixels_are_a_poor_classifier() -> None:

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -22,6 +20,7 @@ from ssl_hub.data.shards import Encoded
 from ssl_hub.data.streams import Cursor, StreamOrder
 from ssl_hub.errors import UsageError
 from ssl_hub.stopping import Interrupted, StopSignal
+from tests import warm
 from tests.data.test_shards import parquet
 from tests.data.test_streams import VARIED, Numbered, loader, steps
 
@@ -221,7 +220,7 @@ def test_the_interpreter_exits_while_a_read_is_slow(tmp_path: Path) -> None:
     """Of a parquet file, whose reader is C++ that asks Python for bytes: a thread's end there may abort the process."""
     for number in range(2):
         parquet(tmp_path / f"train-{number}.parquet", 1)
-    done = subprocess.run([sys.executable, "-c", SLOW, str(tmp_path)], capture_output=True, text=True, timeout=DEADLINE)
+    done = warm.run(["-c", SLOW, str(tmp_path)], env=dict(os.environ))
     assert (done.returncode, done.stderr) == (75, "")
 
 

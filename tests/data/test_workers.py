@@ -14,17 +14,15 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.stored import Pixels
 from ssl_hub.data.workers import Batches, BatchWorkers
 from ssl_hub.stopping import Interrupted
+from tests import warm
 from tests.data import busy_workers
 from tests.end_to_end.test_launchers import environment
 
 METHODS = ["fork", pytest.param("spawn", marks=pytest.mark.slow), "forkserver"]
 
 
-def started(method: str, act: str) -> subprocess.Popen[str]:
-    command = [sys.executable, busy_workers.__file__, method, act]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
-    )
+def started(method: str, act: str) -> warm.Process | subprocess.Popen[str]:
+    return warm.started([busy_workers.__file__, method, act], env=environment(), start_new_session=True)
 
 
 def gone(pids: list[int], seconds: float) -> bool:
@@ -66,7 +64,7 @@ def test_workers_that_an_end_before_the_first_batch_leaves_are_not_taken_for_bro
 @pytest.mark.parametrize("method", METHODS)
 def test_workers_end_with_a_process_that_is_killed_even_where_nobody_takes_their_batch(method):
     process = started(method, "hang")
-    pids = [int(pid) for pid in process.stdout.readline().split()]
+    pids = [int(pid) for pid in warm.first_line(process).split()]
     assert len(pids) == 2
     time.sleep(1)  # both have filled the pipe
     process.kill()

@@ -220,3 +220,11 @@ def _parse(words: list[str], launcher: str | None) -> None:
             axes, settings = split_axes(settings)
             settings |= {key: values[0] for key, values in axes.items()}
         get_recipe(recipe, **settings)
+
+
+if __name__ == "__main__":
+    text, page, folder, minutes = sys.argv[1:]
+    try:
+        run_blocks(blocks_in(text, page), Path(folder), minutes=bool(minutes))
+    except BlockFailed as error:
+        raise SystemExit(str(error)) from None

@@ -1,23 +1,24 @@
 """Every command and code block of the README and the documentation runs as it is printed; see ``blocks``."""
 
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+import os
 from pathlib import Path
 
+import blocks
 import pytest
-from blocks import ROOT, Block, BlockFailed, blocks_in, run_blocks
+from blocks import ROOT, Block, BlockFailed, blocks_in
+
+from tests import warm
 
 PAGES = ["README.md", *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md")))]
 TAKES_MINUTES = [page for page in PAGES if "<!-- needs: minutes -->" in (ROOT / page).read_text()]
-HEAVY = ["ssl_hub.cli", "ssl_hub.train.loop", "ssl_hub.evaluate.model", "ssl_hub.theory"]
 
 
-def run_apart(text: str, page: str, folder: Path, **options: bool) -> None:
-    """Run a page in a process of its own, forked from one that has imported what is heavy."""
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload(HEAVY)
-    with ProcessPoolExecutor(1, mp_context=processes, max_tasks_per_child=1) as pool:
-        pool.submit(run_blocks, blocks_in(text, page), folder, **options).result()
+def run_apart(text: str, page: str, folder: Path, *, minutes: bool = False) -> None:
+    """Run a page in a process of its own."""
+    words = [blocks.__file__, text, page, str(folder), "minutes" if minutes else ""]
+    done = warm.run(words, env=dict(os.environ), timeout=3600)
+    if done.returncode:
+        raise BlockFailed(done.stderr)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -135,8 +135,11 @@ def train(
 ) -> dict[str, Any]:
     """Train ``case`` on this process's share of each batch and return what it ended with, and its schedules.
 
-    ``rows`` cuts the batch; ``repeated`` gives every process all of that rather than its share.
+    ``rows`` cuts the batch; ``repeated`` gives every process all of that rather than its share. A ``poisoned`` run ends
+    a few steps after the one that it skips.
     """
+    if poisoned:
+        case = replace(case, steps=POISONED + 5)
     run = trainer(case, accumulation)
     rank, world = (0, 1) if repeated else (run.accelerator.process_index, run.accelerator.num_processes)
     lrs, momenta, skipped = [], [], []

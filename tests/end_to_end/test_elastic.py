@@ -11,7 +11,17 @@ import pytest
 from PIL import Image
 
 from ssl_hub.model.metrics import read_metrics
-from tests.end_to_end.test_launchers import ROOT, TORCHRUN, environment, facts, launch, weights
+from tests import warm
+from tests.end_to_end.test_launchers import (
+    ROOT,
+    TORCHRUN,
+    TRAIN,
+    environment,
+    facts,
+    on_ranks,
+    train,
+    weights,
+)
 
 DYING = str(ROOT / "tests" / "end_to_end" / "dying.py")
 STEPS = 20
@@ -23,9 +33,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # and so the same sums whoever else is at
 
 
 def test_a_rank_that_dies_once_changes_nothing(tmp_path):
-    straight = launch(
-        [*TORCHRUN, "2"], "directpred-digits", *SHORT, "--output", str(tmp_path / "a" / "r"), **ONE_THREAD
-    )
+    straight = on_ranks(2, TRAIN, "directpred-digits", *SHORT, "--output", str(tmp_path / "a" / "r"))
     assert straight.returncode == 0, straight.stderr
     at = random.randrange(1, STEPS)
     elastic = [*TORCHRUN[:-1], "--max-restarts", "2", "--nproc_per_node", "2", DYING]
@@ -64,19 +72,17 @@ raise SystemExit(main(["train", *sys.argv[1:]]))
 """
 
 
-def on_two_copies(copies: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def on_two_copies(copies: Path, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
     script = copies / "train.py"
     script.write_text(ON_ITS_OWN_COPY)
     settings = ["train.batch_size=8", "train.max_steps=2", "runtime.knn_every_epochs=0", *arguments]
-    return subprocess.run(
-        [*TORCHRUN, "2", str(script), "byol-digits", "--data", "photos", "--output", str(copies / "run"), *settings],
-        capture_output=True, text=True, timeout=300, cwd=copies, env=environment(**ONE_THREAD),
-    )  # fmt: skip
+    words = [str(script), "byol-digits", "--data", "photos", "--output", str(copies / "run"), *settings]
+    return warm.ranks(words, 2, env=environment(**ONE_THREAD), cwd=copies)
 
 
 def test_copies_in_another_order_train_as_one(copies):
-    done = on_two_copies(copies)
-    assert done.returncode == 0, done.stderr
+    ended = on_two_copies(copies)
+    assert [rank.returncode for rank in ended] == [0, 0], ended
     assert facts(copies / "run")["images"] == 40
 
 
@@ -108,25 +114,22 @@ def remove_all(node):
 )
 def test_copies_that_differ_are_refused_on_both(copies, harm, said):
     harm(copies / "node1" / "photos")
-    done = on_two_copies(copies)
-    assert done.returncode != 0
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    ended = on_two_copies(copies)
+    assert [rank.returncode for rank in ended] == [2, 2], ended
+    (line,) = [line for rank in ended for line in rank.stderr.splitlines() if line.startswith("error: ")]
     assert said in line
     assert not (copies / "run").exists()
-    assert "exitcode  : 2" in done.stderr
 
 
 @pytest.mark.slow
 def test_an_isotropic_loss_with_a_weight_held_between_refreshes_trains_on_two_processes(tmp_path):
     arguments = ["directpred-digits", *SHORT, "loss.kind=iso", "predictor.freq=5", "train.max_steps=7"]
-    done = launch([*TORCHRUN, "2"], *arguments, "--output", str(tmp_path / "run"), **ONE_THREAD)
+    done = on_ranks(2, TRAIN, *arguments, "--output", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="srun's variables are Linux's")
 def test_tasks_that_nothing_has_joined_are_refused(tmp_path):
-    done = launch(
-        [sys.executable], "byol-digits", "--output", str(tmp_path / "run"), SLURM_NTASKS="2", SLURM_PROCID="0"
-    )
+    done = train("byol-digits", "--output", str(tmp_path / "run"), SLURM_NTASKS="2", SLURM_PROCID="0")
     assert done.returncode == 2 and "SLURM_NTASKS=2 and no WORLD_SIZE" in done.stderr
     assert os.listdir(tmp_path) == []

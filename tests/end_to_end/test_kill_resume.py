@@ -1,15 +1,14 @@
 """A small version of benchmarks/kill_resume.py: real kills, in the middle of steps and of saves."""
 
 import json
-import subprocess
-import sys
 
+from tests import warm
 from tests.end_to_end.test_launchers import ROOT, environment
 
 
 def test_killed_runs_end_as_the_run_that_nobody_touched():
-    command = [sys.executable, str(ROOT / "benchmarks" / "kill_resume.py"), "--kills", "4", "--methods", "directpred"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
+    words = [str(ROOT / "benchmarks" / "kill_resume.py"), "--kills", "4", "--methods", "directpred", "--steps", "30"]
+    done = warm.run(words, env=environment())
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = json.loads(done.stdout.splitlines()[-1])["methods"]
     assert row["kills"] == 4

@@ -17,8 +17,9 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.processes import share_of_cores
+from tests import warm
+from tests.warm import ROOT
 
-ROOT = Path(__file__).parents[2]
 TRAIN = str(ROOT / "recipes" / "train.py")
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--quiet"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
@@ -34,6 +35,19 @@ def launch(command: list[str], *arguments: str, **changes: str) -> subprocess.Co
     return subprocess.run(
         [*command, TRAIN, *arguments], capture_output=True, text=True, timeout=300, env=environment(**changes)
     )
+
+
+def train(*arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """``python recipes/train.py``, warm."""
+    return warm.run([TRAIN, *arguments], env=environment(**changes))
+
+
+def on_ranks(world: int, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """``torchrun --standalone --nproc_per_node WORLD WORDS`` without torchrun, warm: what all ranks have said."""
+    ended = warm.ranks([*words], world, env=environment(OMP_NUM_THREADS="1", **changes))
+    code = next((rank.returncode for rank in ended if rank.returncode), 0)
+    said = ("".join(getattr(rank, stream) for rank in ended) for stream in ("stdout", "stderr"))
+    return subprocess.CompletedProcess(words, code, *said)
 
 
 def facts(folder: Path) -> dict[str, object]:
@@ -61,8 +75,8 @@ def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
     assert [r["step"] for r in read_metrics(folder)] == [0, 1, 2, 3, 4]  # the first is the accuracy of the start
     model = ssl_hub.load(folder, head="digits")
     assert model(torch.zeros(2, 3, 16, 16)).shape == (2, 10)
-    again = launch(ACCELERATE, "directpred-digits", *SHORT, SSL_HUB_HOME=str(tmp_path))
-    assert again.returncode != 0
+    again = train("directpred-digits", *SHORT, SSL_HUB_HOME=str(tmp_path))
+    assert again.returncode == 2
     assert "holds a run already; continue it with --resume" in again.stderr
 
 
@@ -75,7 +89,8 @@ def test_accelerate_launch_trains_probes_and_leaves_a_release(tmp_path):
     ],
 )
 def test_two_processes_train_one_model(recipe, tmp_path):
-    done = launch([*TORCHRUN, "2"], recipe, *SHORT, "--output", str(tmp_path / "run"))
+    arguments = [recipe, *SHORT, "--output", str(tmp_path / "run")]
+    done = launch([*TORCHRUN, "2"], *arguments) if recipe == "directpred-digits" else on_ranks(2, TRAIN, *arguments)
     assert done.returncode == 0, done.stderr
     run = facts(tmp_path / "run")
     assert run["processes"] == 2
@@ -90,16 +105,12 @@ def test_two_processes_train_one_model(recipe, tmp_path):
     assert ssl_hub.load(tmp_path / "run")(torch.zeros(1, 3, 16, 16)).shape == (1, 128)
 
 
-def test_one_process_where_two_were_asked_for_is_said(tmp_path):
+def test_one_process_where_two_were_asked_for_is_said_and_users_threads_are_kept(tmp_path):
     command = [*ACCELERATE, "--cpu", "--num_processes", "2"]
-    done = launch(command, "directpred-digits", "train.max_steps=1", "--output", str(tmp_path / "run"))
+    arguments = ["byol-digits", "train.max_steps=1", "runtime.knn_every_epochs=0", "--output", str(tmp_path / "run")]
+    done = launch(command, *arguments, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
     assert "warning: the launcher was asked for 2 processes and 1 runs" in done.stderr
-
-
-def test_users_threads_are_kept(tmp_path):
-    arguments = ["byol-digits", "train.max_steps=1", "runtime.knn_every_epochs=0", "--output", str(tmp_path / "run")]
-    assert launch(ACCELERATE, *arguments, OMP_NUM_THREADS="1").returncode == 0
     assert facts(tmp_path / "run")["threads_per_process"] == 1
 
 
@@ -142,7 +153,7 @@ def test_bad_input_is_one_line_before_training(photos, arguments, message):
     arguments = [a.format(root=photos) for a in arguments]
     if "--output" not in arguments:
         arguments += ["--output", str(photos / "run")]
-    done = launch([sys.executable], *arguments)
+    done = train(*arguments)
     assert done.returncode == 2
     assert message.format(root=photos) in done.stderr
     assert "Traceback" not in done.stderr
@@ -156,9 +167,7 @@ def test_photographs_in_folders_train_through_workers_and_probe(photos):
     settings = ["train.batch_size=4", "train.epochs=1", "runtime.workers=1", "views.size=32", "runtime.knn_k=3"]
     extra = photos / "photos" / "train" / "cat" / "wide.jpg"
     Image.effect_noise((60, 20), 50).convert("RGB").save(extra)  # sizes differ: not resident
-    done = launch(
-        [sys.executable], "directpred-digits", *settings, "--data", str(photos / "photos"), "--output", str(run)
-    )
+    done = train("directpred-digits", *settings, "--data", str(photos / "photos"), "--output", str(run))
     assert done.returncode == 0, done.stderr
     assert "decoded by 1 workers" in done.stderr
     results = json.loads((run / "results.json").read_text())
@@ -169,7 +178,7 @@ def test_photographs_in_folders_train_through_workers_and_probe(photos):
 def test_flat_folder_trains_without_labels(photos):
     flat = photos / "photos" / "train" / "dog"
     settings = ["train.batch_size=4", "train.epochs=1"]
-    done = launch([sys.executable], "byol-digits", *settings, "--data", str(flat), "--output", str(photos / "run"))
+    done = train("byol-digits", *settings, "--data", str(flat), "--output", str(photos / "run"))
     assert done.returncode == 0, done.stderr
     assert "is a flat folder of" in done.stderr and "there is no split 'test'" in done.stderr
     assert not (photos / "run" / "results.json").exists()

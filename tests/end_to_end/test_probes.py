@@ -1,4 +1,4 @@
-"""A folder laid out as ImageNet is goes through the protocols as ImageNet would, by the real launchers.
+"""A folder laid out as ImageNet is goes through the protocols as ImageNet would, on one process and on several.
 
 1,000 classes under WordNet ids, two training images and one validation image of each: a colour for each class.
 """
@@ -23,8 +23,9 @@ from ssl_hub.model.release import save_release, write_recipe
 from ssl_hub.model.results import read_results
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe
-from tests.end_to_end.test_launchers import ACCELERATE, ROOT, TORCHRUN, environment
+from tests.end_to_end.test_launchers import ACCELERATE, ROOT, environment, on_ranks
 
+PROBE, FINETUNE = (str(ROOT / "recipes" / name) for name in ("probe.py", "finetune.py"))
 SHORT = {  # rates for an untrained backbone, whose features are all alike
     "byol": ["epochs=3", "batch_size=128", "lrs=[3000, 1]"],  # the second learns nothing: no rounding chooses it
     "simsiam": ["epochs=3", "batch_size=128", "lrs=[3000]"],
@@ -60,29 +61,24 @@ def releases(tmp_path_factory):
     return folders
 
 
-def launched(command: list[str], script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    recipe = str(Path(ROOT) / "recipes" / script)
-    return subprocess.run(
-        [*command, recipe, *arguments],
-        capture_output=True, text=True, timeout=300, env=environment(OMP_NUM_THREADS="1"),
-    )  # fmt: skip
-
-
 def values(folder: Path, protocol: str) -> dict[str, float]:
     return {r.metric: r.value for r in read_results(folder) if r.protocol == protocol}
 
 
 @pytest.fixture(scope="module")
 def probed(imagenet, releases):
-    """What is printed by BYOL's protocol on two processes under torchrun and by SimSiam's under accelerate launch.
+    """What is printed by BYOL's protocol on two processes and by SimSiam's under accelerate launch.
 
     BYOL's runs on one process too, here.
     """
     state = {name: t.clone() for name, t in ssl_hub.load(releases["one"]).state_dict().items()}
     arguments = ["--data", str(imagenet), "--workers", "0", "--protocol"]
     assert main(["probe", str(releases["one"]), *arguments, "byol", *SHORT["byol"]]) == 0
-    byol = launched([*TORCHRUN, "2"], "probe.py", str(releases["two"]), *arguments, "byol", *SHORT["byol"])
-    simsiam = launched(ACCELERATE, "probe.py", str(releases["one"]), *arguments, "simsiam", *SHORT["simsiam"])
+    byol = on_ranks(2, PROBE, str(releases["two"]), *arguments, "byol", *SHORT["byol"])
+    simsiam = subprocess.run(
+        [*ACCELERATE, PROBE, str(releases["one"]), *arguments, "simsiam", *SHORT["simsiam"]],
+        capture_output=True, text=True, timeout=300, env=environment(OMP_NUM_THREADS="1"),
+    )  # fmt: skip
     assert (byol.returncode, simsiam.returncode) == (0, 0), byol.stderr + simsiam.stderr
     after = ssl_hub.load(releases["one"]).state_dict()
     assert all(torch.equal(tensor, after[name]) for name, tensor in state.items())
@@ -137,8 +133,8 @@ def test_the_imagenet_table_shows_the_runs_and_counts_none_that_is_smaller(
 
 
 def test_two_processes_finetune_one_model(tmp_path):
-    done = launched(
-        [*TORCHRUN, "2"], "finetune.py", "timm:resnet10_tiny", "--data", "digits", "--image-size", "16",
+    done = on_ranks(
+        2, FINETUNE, "timm:resnet10_tiny", "--data", "digits", "--image-size", "16",
         "epochs=1", "batch_size=256", "--output", str(tmp_path / "run"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

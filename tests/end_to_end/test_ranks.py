@@ -3,7 +3,6 @@
 ``ranks.py`` is what trains. Without BN all three give one result; what holds with BN is tested as such.
 """
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,7 @@ from ssl_hub.data.views import TwoViews
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.predictors import PREDICTORS
 from tests.end_to_end import ranks
-from tests.end_to_end.test_launchers import TORCHRUN, environment, facts, launch
+from tests.end_to_end.test_launchers import TRAIN, facts, on_ranks
 
 EXACT, CASES, POISONED = ranks.EXACT, ranks.CASES, ranks.POISONED
 FIRST = "encoder.backbone.0.weight"
@@ -31,11 +30,7 @@ FIRST = "encoder.backbone.0.weight"
 def two_ranks(tmp_path_factory):
     """What each of two real processes ended with, for all cases."""
     folder = tmp_path_factory.mktemp("ranks")
-    script = str(Path(ranks.__file__))
-    done = subprocess.run(
-        [*TORCHRUN, "2", script, str(folder)],
-        env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    done = on_ranks(2, ranks.__file__, str(folder))
     assert done.returncode == 0, done.stderr
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
 
@@ -166,7 +161,7 @@ def run(processes: int, folder: Path, steps: int, *, resume: bool = False) -> No
     if processes == 1:
         assert main(settings, launcher="train") == 0
     else:
-        done = launch([*TORCHRUN, str(processes)], *settings, OMP_NUM_THREADS="1")
+        done = on_ranks(processes, TRAIN, *settings)
         assert done.returncode == 0, done.stderr
     assert facts(folder)["processes"] == processes
 

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from ssl_hub.model.metrics import read_metrics
+from tests import warm
 from tests.data.encoded import png, write_tar
 from tests.end_to_end.pictures import mixed_pictures
 from tests.end_to_end.test_launchers import ACCELERATE, ROOT, TORCHRUN, TRAIN, environment
@@ -25,7 +26,7 @@ from tests.end_to_end.test_launchers import ACCELERATE, ROOT, TORCHRUN, TRAIN, e
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals are caught in the middle of things, by /proc")
 
 SLOW = pytest.mark.slow
-CLI = [sys.executable, "-m", "ssl_hub.cli"]
+CLI = ["-m", "ssl_hub.cli"]
 SETTINGS = [
     "train.batch_size=4", "train.epochs=300", "views.size=32", "runtime.workers=2", "runtime.log_every_steps=1",
     "runtime.knn_every_epochs=0",
@@ -44,19 +45,22 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Command:
-    """A command in a session of its own."""
+    """A command in a session of its own: Python's words, warm, or a whole command line."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env=environment(OMP_NUM_THREADS="1"),
-        )  # fmt: skip
+    def __init__(self, words: list[str], *, warmly: bool = True) -> None:
+        options = {"start_new_session": True, "env": environment(OMP_NUM_THREADS="1")}
+        if warmly:
+            self.process = warm.started(words, **options)
+        else:
+            self.process = subprocess.Popen(
+                words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **options
+            )
         self._seen: list[psutil.Process] = []
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
         until = time.monotonic() + 180
         while not ready():
-            assert self.process.poll() is None, self.process.stderr.read()
+            assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < until, "no progress"
             time.sleep(0.005)
 
@@ -92,9 +96,7 @@ def trained_to(run: Path, step: int) -> Callable[[], bool]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, pytest.param(signal.SIGINT, marks=SLOW)])
 def test_a_run_whose_whole_group_is_signalled_saves(number, small, tmp_path):
     run = tmp_path / "run"
-    command = Command(
-        [sys.executable, TRAIN, "directpred-digits", *SETTINGS, "--data", str(small), "--output", str(run)]
-    )
+    command = Command(training(small, run))
     command.wait_for(trained_to(run, 7))
     command.signal(number, to="group")
     code, said = command.ended()
@@ -107,7 +109,7 @@ def test_a_run_whose_whole_group_is_signalled_saves(number, small, tmp_path):
 @pytest.mark.parametrize("to", ["alone", pytest.param("all", marks=SLOW)])
 def test_a_run_on_two_processes_saves_when_torchrun_is_signalled(to, small, tmp_path):
     run = tmp_path / "run"
-    command = Command([*TORCHRUN, "2", *training(small, run)])
+    command = Command([*TORCHRUN, "2", *training(small, run)], warmly=False)
     command.wait_for(trained_to(run, 7))
     command.signal(signal.SIGTERM, to=to)
     code, said = command.ended()
@@ -122,7 +124,7 @@ def test_a_run_on_two_processes_saves_when_torchrun_is_signalled(to, small, tmp_
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_run_saves_when_accelerate_launch_is_signalled(number, to, small, tmp_path):
     run = tmp_path / "run"
-    command = Command([*ACCELERATE, *training(small, run)])
+    command = Command([*ACCELERATE, *training(small, run)], warmly=False)
     command.wait_for(trained_to(run, 7))
     command.signal(number, to=to)
     code, said = command.ended()
@@ -132,9 +134,7 @@ def test_a_run_saves_when_accelerate_launch_is_signalled(number, to, small, tmp_
 
 def test_a_run_that_is_signalled_while_it_opens_leaves_nothing(small, tmp_path):
     run = tmp_path / "run"
-    command = Command(
-        [sys.executable, TRAIN, "directpred-digits", *SETTINGS, "--data", str(small), "--output", str(run)]
-    )
+    command = Command([sys.executable, *training(small, run)], warmly=False)
     command.wait_for(lambda: listens(command.process.pid))
     command.signal(signal.SIGTERM, to="group")
     assert command.ended() == (75, "stopped by SIGTERM; start it again to go on\n")
@@ -187,7 +187,7 @@ def test_training_on_a_stream_that_is_signalled_saves(tmp_path):
         write_tar(tmp_path / f"train-{shard:03}.tar", members)
     run, data = tmp_path / "run", str(tmp_path / "train-*.tar")
     settings = [*SETTINGS, "data.stream=true", "train.max_steps=1000"]
-    command = Command([sys.executable, TRAIN, "byol-digits", *settings, "--data", data, "--output", str(run)])
+    command = Command([TRAIN, "byol-digits", *settings, "--data", data, "--output", str(run)])
     command.wait_for(trained_to(run, 7))
     command.signal(signal.SIGTERM, to="group")
     code, said = command.ended()

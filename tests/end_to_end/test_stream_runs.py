@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from ssl_hub.stopping import REQUEUE
 from tests.data.encoded import png, write_tar
 from tests.data.file_server import served
 from tests.end_to_end import stream_on_ranks
-from tests.end_to_end.test_launchers import TORCHRUN, environment, facts
+from tests.end_to_end.test_launchers import facts, on_ranks
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,7 @@ def test_two_processes_read_each_image_once_and_resume_exactly(shards: Path, tmp
     """Over HTTP, with connections that are cut: the straight run on plain ones, the other on those."""
     with served(shards) as server:
         addresses = [f"{server}/{fault}/train-{{000..003}}.tar" for fault in ("plain", "cut")]
-        done = subprocess.run(
-            [*TORCHRUN, "2", str(Path(stream_on_ranks.__file__)), str(tmp_path), *addresses],
-            env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
+        done = on_ranks(2, stream_on_ranks.__file__, str(tmp_path), *addresses)
     assert done.returncode == 0, done.stderr
     assert f"{server}/cut/" in done.stderr  # asked again
     seen = [json.loads((tmp_path / f"seen-{rank}.json").read_text()) for rank in range(2)]

@@ -2,8 +2,6 @@
 
 import re
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ssl_hub.model.results import read_results
+from tests import warm
 from tests.end_to_end import failing_ranks
 from tests.end_to_end.test_launchers import environment
 
@@ -26,8 +25,8 @@ def ranks(case: str, run: Path, world: int = 2) -> list[Ended]:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
     started = [
-        subprocess.Popen(
-            [sys.executable, failing_ranks.__file__, case, str(run)], stderr=subprocess.PIPE, text=True,
+        warm.started(
+            [failing_ranks.__file__, case, str(run)],
             env=environment(
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="localhost", MASTER_PORT=port,
                 OMP_NUM_THREADS="1",

@@ -5,9 +5,6 @@ optimum, of training its weights, of both the choices and each decision that rou
 """
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,20 +15,16 @@ from ssl_hub.evaluate.logistic import TOLERANCE
 from ssl_hub.evaluate.protocols import PROTOCOLS
 from ssl_hub.evaluate.standardise import Scaling
 from ssl_hub.evaluate.work import ALONE
+from tests import warm
 from tests.evaluate import on_ranks
 from tests.evaluate.test_head_training import TRANSFORM, Backbone, coloured
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "3"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [*launch, str(Path(on_ranks.__file__)), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    ended = warm.ranks([on_ranks.__file__, str(folder)], 3, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert [rank.returncode for rank in ended] == [0, 0, 0], ended
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(3)]
 
 

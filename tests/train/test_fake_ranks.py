@@ -48,7 +48,7 @@ TINY = {"projector.hidden_width": 16, "projector.output_width": 8, "views.size":
 FAMILIES = (
     "resnet10_tiny",
     "regnety_002",
-    "resnetv2_50",
+    "resnetv2_18",
 )  # BN alone, with its activation inside, without a name for it
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
@@ -16,6 +15,7 @@ from ssl_hub.stopping import Interrupted
 from ssl_hub.train import grid
 from ssl_hub.train.grid import Task, work_through
 from ssl_hub.train.lock import locked
+from tests import warm
 
 TOUCH = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch()"
 
@@ -154,7 +154,7 @@ def test_runs_that_outlive_a_killed_grid_keep_its_folder(tmp_path):
         "sleeper = grid.Task(name='s', arguments=arguments, folder=folder / 's', done=lambda: False)\n"
         "with locked(folder) as lock:\n    grid.work_through([sleeper], at_once=1, lock=lock)\n"
     )
-    started = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stderr=subprocess.DEVNULL)
+    started = warm.started(["-c", script, str(tmp_path)], env=dict(os.environ))
     while not (tmp_path / "s.log").exists():
         time.sleep(0.05)
         assert started.poll() is None

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from ssl_hub.errors import UsageError
 from ssl_hub.train.lock import LOCK, locked
+from tests import warm
 
 HOLDER = (
     "import sys, time\nfrom pathlib import Path\nfrom ssl_hub.train.lock import locked\n"
@@ -17,8 +16,8 @@ HOLDER = (
 
 
 def test_another_process_is_named_and_a_killed_one_lets_go(tmp_path):
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
-    assert holder.stdout.readline() == b"held\n"
+    holder = warm.started(["-c", HOLDER, str(tmp_path)], env=dict(os.environ))
+    assert warm.first_line(holder).strip() == "held"
     message = rf"another process \({holder.pid}\), or one that it started, is training in {tmp_path}; wait for it"
     with pytest.raises(UsageError, match=message), locked(tmp_path):
         pass

@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from ssl_hub.tables.runs import find_runs
 from ssl_hub.train import run
 from ssl_hub.train.lock import LOCK
 from ssl_hub.zoo import get_recipe
+from tests import warm
 
 ONCE = {"resume": False, "overwrite": False}
 OVER = {"resume": False, "overwrite": True}
@@ -143,7 +142,7 @@ def killed_while_replacing(folder, then=""):
         "with run.held(folder, Accelerator(cpu=True), resume=False, overwrite=True):\n"
         f"    write_recipe(folder, None, {{}})\n    {then}\n    os.kill(os.getpid(), 9)\n"
     )
-    assert subprocess.run([sys.executable, "-c", script, str(folder)]).returncode == -signal.SIGKILL
+    assert warm.run(["-c", script, str(folder)], env=dict(os.environ)).returncode == -signal.SIGKILL
 
 
 def test_after_a_kill_the_old_run_is_named_and_outlives_whatever_comes_next(saved, accelerator):

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,9 +11,10 @@ from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
 from ssl_hub.model.release import read_recipe, write_recipe
 from ssl_hub.report.page import write_report
-from ssl_hub.train import begun
+from ssl_hub.train import begun, grid
 from ssl_hub.train.sweep import SWEEP, begin_array, begun_in, planned, split_axes, sweep
 from ssl_hub.zoo import get_recipe
+from tests import warm
 
 QUICK = {
     "train.max_steps": 2, "train.batch_size": 16, "runtime.knn_every_epochs": 0, "data.pretrain_split": "train[:64]",
@@ -26,7 +28,9 @@ def plan(tmp_path, recipe="directpred-digits", axes=RHO, **more):
     return planned(recipe, axes, **given)
 
 
-def test_a_grid_is_trained_measured_and_not_again(tmp_path, capsys):
+def test_a_grid_is_trained_measured_and_not_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(grid, "subprocess", SimpleNamespace(Popen=warm.in_place_of_popen))
+    monkeypatch.setattr(grid, "POLL_SECONDS", 0.05)
     words = ["predictor.rho=0.1,0.9", *(f"{key}={value}" for key, value in QUICK.items())]
     assert main(["sweep", "directpred-digits", *words, "--jobs", "2", "--out", str(tmp_path / "s")]) == 0
     printed = capsys.readouterr().out

@@ -118,13 +118,15 @@ def find_image_column(features: Any, named: str | None, where: str) -> str:
     return _only(typed or structs, _IMAGE_NAMES, "image", features, where)
 
 
-def find_label_column(features: Any, named: str | None, image_column: str, where: str) -> str | None:
+def find_label_column(rows: Any, named: str | None, image_column: str, where: str) -> str | None:
     """The column of labels, or ``named``: a ``ClassLabel``, else one of a usual name whose values name classes.
 
-    Raises :class:`UsageError` where ``named`` does not exist or its values are such as numbers with fractions or lists.
+    Raises :class:`UsageError` where ``named`` does not exist or its values are such as numbers with fractions or lists;
+    and where several columns have usual names and do not say the same.
     """
     from datasets import ClassLabel
 
+    features = rows.features
     if named is not None:
         feature = features[_existing(features, named, "label", where)]
         if not _names_classes(feature):
@@ -136,13 +138,29 @@ def find_label_column(features: Any, named: str | None, image_column: str, where
     typed = [c for c, feature in features.items() if isinstance(feature, ClassLabel)]
     if typed:
         return _only(typed, _LABEL_NAMES, "label", features, where)
-    usual = [c for c in _LABEL_NAMES if c in features and c != image_column]
-    return next((c for c in usual if _names_classes(features[c])), None)
+    usual = [c for c in _usual(features) if c != image_column]
+    usable = [c for c in usual if _names_classes(features[c])]
+    if usable and (usable[0] != usual[0] or any(not _say_the_same(rows, usable[0], other) for other in usable[1:])):
+        return _only(usual, (), "label", features, where)
+    return usable[0] if usable else None
+
+
+def _say_the_same(rows: Any, one: str, other: str) -> bool:
+    """Whether two columns put the rows into the same classes, whatever they call them."""
+    columns = [rows.select_columns([name]).with_format("arrow")[:].column(name).to_pylist() for name in (one, other)]
+    return len({*zip(*columns, strict=True)}) == len({*columns[0]}) == len({*columns[1]})
 
 
 def unusable_labels(features: Any) -> dict[str, str]:
     """Columns with the usual name of labels that hold something else, and what."""
-    return {c: _type(features[c]) for c in _LABEL_NAMES if c in features and not _names_classes(features[c])}
+    return {c: _type(features[c]) for c in _usual(features) if not _names_classes(features[c])}
+
+
+def _usual(features: Any) -> list[str]:
+    """Columns with the usual name of labels, in any case, the most usual first. A ``y`` beside an ``x`` is a place."""
+    names = [(c.lower(), c) for c in features]
+    beside_x = any(lower == "x" for lower, _ in names)
+    return [c for usual in _LABEL_NAMES for lower, c in names if lower == usual and not (usual == "y" and beside_x)]
 
 
 def _names_classes(feature: Any) -> bool:

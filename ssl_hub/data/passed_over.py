@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from ssl_hub.data.paths import shown
 
 NO_CLASSES = "column that names no classes"  # the reason for a column of labels that are none
+BESIDE_SPLITS = "beside the split folders"  # the reason for a folder of images
 MISSING = "missing"  # for files that are not there, and are by the names of the others: train-00000-of-00002
 
 

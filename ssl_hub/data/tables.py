@@ -33,8 +33,9 @@ class Table:
     """Splits of rows, by what the data calls them. Results are recorded under ``recorded``, messages say ``name``.
 
     The image column is the one of type ``Image``; the label column is the ``ClassLabel``, else one of a usual name that
-    holds whole numbers, text or booleans; either may be named instead. Classes and their order are those of ``train``
-    where there is one. ``missing`` are names of files, by split, that are not there and should be.
+    holds whole numbers, text or booleans, if there is one such; either may be named instead. Classes and their order
+    are those of ``train`` where there is one. ``missing`` are names of files, by split, that are not there and should
+    be.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Table:
         rows = self._openers[self.splits[found]]()
         images = find_image_column(rows.features, self.reading.image_column, where)
         column = Column(encoded(rows.select_columns([images]), images), images, where, self.reading.values)
-        labels = find_label_column(rows.features, self.reading.label_column, images, where)
+        labels = find_label_column(rows, self.reading.label_column, images, where)
         if labels is None:
             unlabelled = Source(self.recorded, found, column)
             for name, kind in unusable_labels(rows.features).items():

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ssl_hub.data.decoding import decode, decode_array
+from ssl_hub.data.splits import meaning
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.registry import suggest
@@ -18,6 +19,8 @@ from ssl_hub.registry import suggest
 _IMAGE_NAMES = ("image", "img", "jpg", "png")
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
 
+_SPLIT_NAMES = ("split", "subset", "partition", "set", "fold", "phase")
+_TEXT = ("string", "large_string", "string_view")
 _ENCODED = ("binary", "large_binary", "string")  # bytes of an image file, or its path
 _LABELS = "whole numbers, text, true or false, or a ClassLabel"
 
@@ -163,11 +166,20 @@ def _usual(features: Any) -> list[str]:
     return [c for usual in _LABEL_NAMES for lower, c in names if lower == usual and not (usual == "y" and beside_x)]
 
 
+def split_column(rows: Any) -> tuple[str, list[str]] | None:
+    """A column that says of each row which split it is of, and its values, where they are of several."""
+    for name, feature in rows.features.items():
+        if name.lower() in _SPLIT_NAMES and getattr(feature, "dtype", "") in _TEXT:
+            said = [str(value) for value in rows.select_columns([name]).with_format("arrow")[:].column(name).unique()]
+            if len({meaning(value) for value in said} - {None}) > 1:
+                return name, sorted(said)
+    return None
+
+
 def _names_classes(feature: Any) -> bool:
     from datasets import ClassLabel, Value
 
-    text = ("string", "large_string", "string_view")
-    whole = isinstance(feature, Value) and (feature.dtype in (*text, "bool") or "int" in feature.dtype)
+    whole = isinstance(feature, Value) and (feature.dtype in (*_TEXT, "bool") or "int" in feature.dtype)
     return whole or isinstance(feature, ClassLabel)
 
 

@@ -63,7 +63,9 @@ def find_layout(data: str, reading: Reading) -> Layout:
 
 
 def _of_path(path: Path, reading: Reading) -> Layout:
-    """Tables come first: a saved dataset holds nothing else, and parquet files may lie beside example images."""
+    """Tables come first: a saved dataset holds nothing else, and parquet files may lie beside example images.
+    But those that are about images beside them, and hold none, are no table.
+    """
     if not path.is_dir():
         raise UsageError(f"data path '{path}' is a file; give the folder of images or parquet files it lies in")
     return find_table(path, reading) or ImageFolder(path, reading)

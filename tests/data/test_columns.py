@@ -330,6 +330,20 @@ def test_a_y_beside_an_x_is_a_place_and_names_are_read_in_any_case() -> None:
     assert opened(beside(Label=["a", "b", "a"])).classes == ("a", "b")
 
 
+def test_a_column_that_says_which_split_a_row_is_of_is_said() -> None:
+    found = opened(beside(label=[0, 1, 0], split=["train", "test", "val"]))
+    assert found.passed_over["column that names splits"].example == "split: test, train, val"
+    assert not opened(beside(label=[0, 1, 0], split=["train", "train", "train"])).passed_over
+
+
+def test_a_table_about_images_that_lie_beside_it_is_none(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split / "ant").mkdir(parents=True)
+        PILImage.new("RGB", (6, 6)).save(tmp_path / split / "ant" / "1.png")
+    Dataset.from_dict({"file_name": ["train/ant/1.png"], "label": [7]}).to_parquet(tmp_path / "metadata.parquet")
+    assert open_source(str(tmp_path), "train").classes == open_source(str(tmp_path), "test").classes == ("ant",)
+
+
 def test_a_copy_of_a_hub_dataset_is_read_as_its_readme_says(tmp_path: Path) -> None:
     for name, labels in (("a", [1, 0, 1]), ("b", [0])):
         rows(labels, ["ant", "bee"]).to_parquet(tmp_path / f"{name}.parquet")

@@ -75,7 +75,7 @@ def _subject_hash(subject: Subject) -> str:
 
 
 def _images_hash(source: Source) -> str:
-    digest = hashlib.sha256(fingerprint(source).encode())
+    digest = hashlib.sha256(f"{fingerprint(source)} {source.value_range}\n".encode())
     for position in range(len(source)):
         stored = source.stored(position)
         if stored is None or isinstance(stored[0], bytes):

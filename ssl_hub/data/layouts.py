@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -35,8 +37,11 @@ class Layout(Protocol):
 
 
 def find_layout(data: str, reading: Reading) -> Layout:
-    """The first that fits: a registered name, a path that exists, a dataset of the Hub. Else UsageError."""
+    """The first that fits: a registered name, a path that exists, a dataset of the Hub. Else UsageError. Warns of a
+    folder that has the name of registered data."""
     if data in SOURCES:
+        if os.path.isdir(data):
+            warnings.warn(f"{data!r} is the registered data, not the folder: write ./{data} for that", stacklevel=2)
         return Registered(data, reading)
     if is_address(data):
         raise UsageError(

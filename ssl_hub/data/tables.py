@@ -205,6 +205,13 @@ def _damaged(paths: list[str], ending: str, error: Exception) -> UsageError:
             _read(path, ending)
         except (OSError, ValueError) as its_own:
             return UsageError(f"{path} is not a readable {ending[1:]} file ({its_own}); restore it, or take it away")
+    if isinstance(error, OSError) and error.filename is not None and str(error.filename) not in paths:
+        from datasets import config
+
+        return UsageError(
+            f"`datasets` keeps tables that it reads in {config.HF_DATASETS_CACHE}, and cannot: {error.strerror} "
+            f"({error.filename}); set HF_HOME to a folder that can be written"
+        )
     # `datasets` itself says that there was an error; between the first and the last line of its cause are the columns.
     lines = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()
     cause = " ".join(dict.fromkeys([lines[0], lines[-1]]))

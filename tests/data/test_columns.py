@@ -336,6 +336,18 @@ def test_a_column_that_says_which_split_a_row_is_of_is_said() -> None:
     assert not opened(beside(label=[0, 1, 0], split=["train", "train", "train"])).passed_over
 
 
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows([0, 1]).to_parquet(tmp_path / "train.parquet")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
+    with pytest.raises(
+        UsageError, match=r"^`datasets` keeps tables that it reads in .*file/cache, and cannot: Not a dir"
+    ):
+        open_source(str(tmp_path), "train")
+
+
 def test_a_table_about_images_that_lie_beside_it_is_none(tmp_path: Path) -> None:
     for split in ("train", "test"):
         (tmp_path / split / "ant").mkdir(parents=True)

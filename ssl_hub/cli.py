@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from ssl_hub import __version__, completion, plugins
 from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
-from ssl_hub.processes import speaks
+from ssl_hub.processes import complains, speaks
 from ssl_hub.stopping import REQUEUE, Interrupted, disregard, interruptible
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -127,7 +127,7 @@ def _guarded(run: Callable[[], None]) -> int:
         run()
         print(end="", flush=True)  # here, where a full disk or a closed pipe is still a word and not a traceback
     except UsageError as error:
-        if speaks():
+        if complains():
             print(f"error: {_in_one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     except Interrupted as error:

@@ -16,6 +16,12 @@ def speaks() -> bool:
     return int(rank) == 0
 
 
+def complains() -> bool:
+    """Whether this process says what is wrong: the one that speaks, and each of those that cannot meet it, for the
+    environment has half of what a launcher sets."""
+    return speaks() or not {"LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+
+
 def local_processes() -> int:
     """How many processes of this run share the machine; all of them where the launcher does not say."""
     said = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE", "1")

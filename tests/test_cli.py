@@ -74,7 +74,7 @@ def test_a_name_that_holds_a_line_end_is_one_line(capsys, tmp_path):
         (["probe", "pixels"], "give data"),
         (["probe", "pixels", "--data", "./missing"], "data path './missing' does not exist"),
         (["knn", "pixels", "--data", "digits", "--k", "0"], "k is 0, expected a whole number of at least 1"),
-        (["knn", "pixels", "--data", "digits", "--test-split", "holdout"], "'holdout'"),
+        (["knn", "pixels", "--data", "digits", "--test-split", "extra"], "'extra'"),
         (["train", "byol-digits", "train.epoch=3"], "unknown setting 'train.epoch'; did you mean 'train.epochs'?"),
         (["train", "byol-digits", "train.epochs=1", "simsiam-digits"], "got 'simsiam-digits', expected key=value"),
     ],

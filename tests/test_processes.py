@@ -69,3 +69,12 @@ def test_quotas_of_both_versions_and_of_groups_above(tmp_path: Path) -> None:
 
 def test_this_machine_has_cores() -> None:
     assert processes.share_of_cores() >= 1
+
+
+def test_half_of_what_a_launcher_sets_silences_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert processes.complains() and not processes.speaks()  # no other process would say what is wrong
+    for name, value in {"LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    assert not processes.complains()

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ssl_hub.data.decoding import decode, decode_array
+from ssl_hub.data.splits import meaning
 from ssl_hub.data.value_range import AUTO, ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.registry import suggest
@@ -18,6 +19,8 @@ from ssl_hub.registry import suggest
 _IMAGE_NAMES = ("image", "img", "jpg", "png")
 _LABEL_NAMES = ("label", "labels", "fine_label", "target", "targets", "class", "cls", "y")
 
+_SPLIT_NAMES = ("split", "subset", "partition", "set", "fold", "phase")
+_TEXT = ("string", "large_string", "string_view")
 _ENCODED = ("binary", "large_binary", "string")  # bytes of an image file, or its path
 _LABELS = "whole numbers, text, true or false, or a ClassLabel"
 
@@ -118,13 +121,15 @@ def find_image_column(features: Any, named: str | None, where: str) -> str:
     return _only(typed or structs, _IMAGE_NAMES, "image", features, where)
 
 
-def find_label_column(features: Any, named: str | None, image_column: str, where: str) -> str | None:
+def find_label_column(rows: Any, named: str | None, image_column: str, where: str) -> str | None:
     """The column of labels, or ``named``: a ``ClassLabel``, else one of a usual name whose values name classes.
 
-    Raises :class:`UsageError` where ``named`` does not exist or its values are such as numbers with fractions or lists.
+    Raises :class:`UsageError` where ``named`` does not exist or its values are such as numbers with fractions or lists;
+    and where several columns have usual names and do not say the same.
     """
     from datasets import ClassLabel
 
+    features = rows.features
     if named is not None:
         feature = features[_existing(features, named, "label", where)]
         if not _names_classes(feature):
@@ -136,20 +141,45 @@ def find_label_column(features: Any, named: str | None, image_column: str, where
     typed = [c for c, feature in features.items() if isinstance(feature, ClassLabel)]
     if typed:
         return _only(typed, _LABEL_NAMES, "label", features, where)
-    usual = [c for c in _LABEL_NAMES if c in features and c != image_column]
-    return next((c for c in usual if _names_classes(features[c])), None)
+    usual = [c for c in _usual(features) if c != image_column]
+    usable = [c for c in usual if _names_classes(features[c])]
+    if usable and (usable[0] != usual[0] or any(not _say_the_same(rows, usable[0], other) for other in usable[1:])):
+        return _only(usual, (), "label", features, where)
+    return usable[0] if usable else None
+
+
+def _say_the_same(rows: Any, one: str, other: str) -> bool:
+    """Whether two columns put the rows into the same classes, whatever they call them."""
+    columns = [rows.select_columns([name]).with_format("arrow")[:].column(name).to_pylist() for name in (one, other)]
+    return len({*zip(*columns, strict=True)}) == len({*columns[0]}) == len({*columns[1]})
 
 
 def unusable_labels(features: Any) -> dict[str, str]:
     """Columns with the usual name of labels that hold something else, and what."""
-    return {c: _type(features[c]) for c in _LABEL_NAMES if c in features and not _names_classes(features[c])}
+    return {c: _type(features[c]) for c in _usual(features) if not _names_classes(features[c])}
+
+
+def _usual(features: Any) -> list[str]:
+    """Columns with the usual name of labels, in any case, the most usual first. A ``y`` beside an ``x`` is a place."""
+    names = [(c.lower(), c) for c in features]
+    beside_x = any(lower == "x" for lower, _ in names)
+    return [c for usual in _LABEL_NAMES for lower, c in names if lower == usual and not (usual == "y" and beside_x)]
+
+
+def split_column(rows: Any) -> tuple[str, list[str]] | None:
+    """A column that says of each row which split it is of, and its values, where they are of several."""
+    for name, feature in rows.features.items():
+        if name.lower() in _SPLIT_NAMES and getattr(feature, "dtype", "") in _TEXT:
+            said = [str(value) for value in rows.select_columns([name]).with_format("arrow")[:].column(name).unique()]
+            if len({meaning(value) for value in said} - {None}) > 1:
+                return name, sorted(said)
+    return None
 
 
 def _names_classes(feature: Any) -> bool:
     from datasets import ClassLabel, Value
 
-    text = ("string", "large_string", "string_view")
-    whole = isinstance(feature, Value) and (feature.dtype in (*text, "bool") or "int" in feature.dtype)
+    whole = isinstance(feature, Value) and (feature.dtype in (*_TEXT, "bool") or "int" in feature.dtype)
     return whole or isinstance(feature, ClassLabel)
 
 

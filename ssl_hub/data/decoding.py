@@ -26,6 +26,7 @@ MAX_PIXELS = 200_000_000
 
 _LONGEST = 200  # characters of an error's cause: an image's text taken for its path is thousands
 
+_UNSIGNED, _SIGNED = 1, 2  # sample formats of TIFF files
 _MAYBE_TURNED = (b"Exif\0\0", b"tiff:Orientation")  # where Pillow finds an orientation: EXIF and XMP
 
 # What Pillow's decoders raise on broken input; a memory or programming error is none of these and keeps its traceback.
@@ -107,6 +108,8 @@ def _decode_open(stream: BinaryIO, name: str, values: ValueRange) -> Image.Image
     image = Image.open(stream, formats=image_formats())
     if image.width * image.height > most_pixels():
         raise _too_large(name)
+    if image.mode == "L" and _sample_format(image) == _SIGNED:
+        raise UsageError(f"{name} has 8 bits with a sign, which cannot be read; store it without one, or in 16 bits")
     if values != AUTO and has_wide_colours(image):
         return _upright(_wide_colours(image, stream, name, values), image)
     return to_rgb(image, values, name)
@@ -123,9 +126,11 @@ def to_rgb(image: Image.Image, values: ValueRange = AUTO, name: str = "the image
     returned as it is. Raises :class:`UsageError` where values of a float or whole-number image lie outside ``auto``.
     """
     image.load()
+    unsigned = _is_unsigned(image)
     upright = _upright(image, image)
     if is_wide(upright):
-        return Image.fromarray(values.to_bytes(np.asarray(upright), name)).convert("RGB")
+        numbers = np.asarray(upright)
+        return Image.fromarray(values.to_bytes(numbers.view(np.uint32) if unsigned else numbers, name)).convert("RGB")
     if upright.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in upright.info:
         if upright.mode in ("La", "RGBa"):
             upright = upright.convert({"La": "LA", "RGBa": "RGBA"}[upright.mode])
@@ -138,6 +143,23 @@ def to_rgb(image: Image.Image, values: ValueRange = AUTO, name: str = "the image
 def is_wide(image: Image.Image) -> bool:
     """Whether an opened image holds more than 8 bits a pixel in one channel: 16 or 32 bits, or floats."""
     return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
+def wide_values(image: Image.Image) -> NDArray[np.generic]:
+    """The values of such an image, as they are stored."""
+    numbers = np.asarray(image)
+    return numbers.view(np.uint32) if _is_unsigned(image) else numbers
+
+
+def _is_unsigned(image: Image.Image) -> bool:
+    """Whether an image holds whole numbers of 32 bits without a sign, which Pillow takes for some with one."""
+    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample)
+    return image.mode == "I" and bits == (32,) and _sample_format(image) == _UNSIGNED
+
+
+def _sample_format(image: Image.Image) -> int:
+    """Of a TIFF file: whether its numbers have signs, or fractions."""
+    return int(getattr(image, "tag_v2", {}).get(ExifTags.Base.SampleFormat, (_UNSIGNED,))[0])
 
 
 def has_wide_colours(image: Image.Image) -> bool:

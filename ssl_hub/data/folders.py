@@ -10,15 +10,17 @@ import numpy as np
 
 from ssl_hub.data.endings import ARCHIVES, ending_of, expected_endings, image_endings
 from ssl_hub.data.images import Source
-from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.data.passed_over import BESIDE_SPLITS, PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.reading import Reading
-from ssl_hub.data.splits import HELD_OUT, WORDS, meaning, resolve_split, speaking_of_splits, split_names
+from ssl_hub.data.splits import HELD_OUT, meaning, resolve_split, speaking_of_splits, split_names
 from ssl_hub.data.stored import Files
 from ssl_hub.errors import UsageError
 
 _LEVELS = 3  # of folders that hold one folder alone, as unpacked archives do, above the split folders
-_NOT_OURS = ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information")  # what systems leave
+_NOT_OURS = frozenset(  # what systems leave
+    ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "__pycache__")
+)
 _PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
 _ABOUT_PICTURES = frozenset(("annotation", "annotations", "label", "labels", "mask", "masks", "segmentation"))
 
@@ -49,7 +51,8 @@ class ImageFolder:
         passed = PassedOver()
         for name in _listing(self.root, PassedOver())[0]:
             if self.root / name not in self._folders.values():
-                passed.add("beside the split folders", name)
+                holds_images = any(images for images, _ in _images_below(self.root / name, PassedOver()))
+                passed.add(BESIDE_SPLITS if holds_images else "folder without images", name)
         train = self._folders.get("train") if found != "train" else None
         classes = [] if train is None else _listing(_unwrapped(train), PassedOver())[0]
         return self._source(_unwrapped(self._folders[found]), found, classes, passed)
@@ -131,11 +134,10 @@ def _split_folders(root: Path) -> dict[str, Path]:
     folders, _ = _listing(root, PassedOver())
     named = speaking_of_splits(folders)
     spoken = {meaning(name) for name in named}
-    plain = [name for name in named if any(name.lower() in words for words in WORDS.values())]
     is_layout = (
         len(named) == len(folders)
         or ("train" in spoken and not spoken.isdisjoint(HELD_OUT))
-        or any(_listing(root / name, PassedOver())[0] for name in plain)
+        or any(_listing(root / name, PassedOver())[0] for name in named)
     )
     return {split: root / name for split, name in split_names(named).items()} if is_layout else {}
 
@@ -147,7 +149,7 @@ def _listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
         with os.scandir(folder) as entries:
             for entry in entries:
                 name, ending = entry.name, ending_of(entry.name)
-                if name.startswith((".", "__")) or name in _NOT_OURS:
+                if name.startswith(".") or name in _NOT_OURS:
                     passed.add("hidden", name)
                 elif ending in endings and _is(entry, os.DirEntry.is_file):
                     images.append(name)
@@ -176,16 +178,14 @@ def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bo
 
 def _images_of_class(folder: Path, passed: PassedOver) -> list[str]:
     found: list[str] = []
-    inner: list[str] = []
     here = PassedOver()
-    for path, folders in _images_below(folder, here):
-        inner = inner or folders
+    for path, inner in _images_below(folder, here):
+        if {"train"} < {meaning(name) for name in speaking_of_splits(inner)}:
+            raise UsageError(
+                f"class folder {folder} holds folders called as splits ({', '.join(inner[:3])}); lay them out as "
+                f"<split>/{folder.name}/, or give the folder that holds them if they are the splits"
+            )
         found += path
-    if {"train"} < {meaning(name) for name in speaking_of_splits(inner)}:
-        raise UsageError(
-            f"class folder {folder} holds folders called as splits ({', '.join(inner[:3])}); lay them out as "
-            f"<split>/{folder.name}/, or give {folder} if its folders are the splits"
-        )
     if not found:
         beside = f" ({here.words()})" if here else ""
         raise UsageError(
@@ -197,7 +197,8 @@ def _images_of_class(folder: Path, passed: PassedOver) -> list[str]:
 
 
 def _images_below(folder: Path, passed: PassedOver) -> Iterator[tuple[list[str], list[str]]]:
-    """Images of ``folder`` and of the visible folders in it, by folder in a fixed order, with the names of its folders.
+    """Images of ``folder`` and of the visible folders in it, by folder in a fixed order, with the names of the folders
+    in each.
 
     Paths are relative to ``folder``.
     """
@@ -207,8 +208,8 @@ def _images_below(folder: Path, passed: PassedOver) -> Iterator[tuple[list[str],
         inner = folder / name
         if inner.is_symlink() and folder.resolve().is_relative_to(inner.resolve()):
             raise UsageError(f"{inner} is a link to a folder that it lies in; remove it")
-        for paths, _ in _images_below(inner, passed):
-            yield [f"{name}{os.sep}{path}" for path in paths], []
+        for paths, below in _images_below(inner, passed):
+            yield [f"{name}{os.sep}{path}" for path in paths], below
 
 
 def _refuse_annotations(folder: Path, class_folders: list[str]) -> None:

@@ -192,6 +192,12 @@ class Source:
         """The folder that the file names start from, where there is one."""
         return self._images.root if isinstance(self._images, Files) else None
 
+    @property
+    def value_range(self) -> Any:
+        """Black and white of images of more than 8 bits, None of data that holds pixels."""
+        images = self._images
+        return images.parts[0].value_range if isinstance(images, _Joined) else getattr(images, "values", None)
+
     def pixels(self) -> NDArray[np.uint8] | None:
         """All images as uint8 ``[N, H, W, 3]`` where they are held so, else None: see :func:`decoded`."""
         if not isinstance(self._images, Pixels):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -35,8 +37,11 @@ class Layout(Protocol):
 
 
 def find_layout(data: str, reading: Reading) -> Layout:
-    """The first that fits: a registered name, a path that exists, a dataset of the Hub. Else UsageError."""
+    """The first that fits: a registered name, a path that exists, a dataset of the Hub. Else UsageError. Warns of a
+    folder that has the name of registered data."""
     if data in SOURCES:
+        if os.path.isdir(data):
+            warnings.warn(f"{data!r} is the registered data, not the folder: write ./{data} for that", stacklevel=2)
         return Registered(data, reading)
     if is_address(data):
         raise UsageError(
@@ -63,7 +68,9 @@ def find_layout(data: str, reading: Reading) -> Layout:
 
 
 def _of_path(path: Path, reading: Reading) -> Layout:
-    """Tables come first: a saved dataset holds nothing else, and parquet files may lie beside example images."""
+    """Tables come first: a saved dataset holds nothing else, and parquet files may lie beside example images.
+    But those that are about images beside them, and hold none, are no table.
+    """
     if not path.is_dir():
         raise UsageError(f"data path '{path}' is a file; give the folder of images or parquet files it lies in")
     return find_table(path, reading) or ImageFolder(path, reading)

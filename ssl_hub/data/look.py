@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from ssl_hub.data.decoding import decode, has_wide_colours, is_wide, wide_channels
+from ssl_hub.data.decoding import decode, has_wide_colours, is_wide, wide_channels, wide_values
 from ssl_hub.data.endings import image_formats
 from ssl_hub.data.value_range import OutsideRange, ValueRange
 from ssl_hub.errors import UsageError
@@ -67,7 +67,7 @@ def _stored(image: Image.Image, file: str | bytes, name: str) -> NDArray[np.gene
         with io.BytesIO(file if isinstance(file, bytes) else Path(file).read_bytes()) as stream:
             channels = wide_channels(image, stream, name)
             return channels[: 3 if len(channels) > 2 else 1]
-    return np.asarray(image if is_wide(image) else image.convert("RGB"))
+    return wide_values(image) if is_wide(image) else np.asarray(image.convert("RGB"))
 
 
 def _bits(image: Image.Image, stored: NDArray[np.generic]) -> int:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from ssl_hub.data.paths import shown
 
 NO_CLASSES = "column that names no classes"  # the reason for a column of labels that are none
+BESIDE_SPLITS = "beside the split folders"  # the reason for a folder of images
+NAMES_SPLITS = "column that names splits"  # the reason for one whose rows are of several
 MISSING = "missing"  # for files that are not there, and are by the names of the others: train-00000-of-00002
 
 

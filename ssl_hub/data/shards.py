@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,13 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from ssl_hub.data.addresses import file_name, has_ending, is_address, open_file, shown
 from ssl_hub.data.columns import encoded, find_image_column
-from ssl_hub.data.endings import ending_of, expected_endings, image_endings
+from ssl_hub.data.endings import ending_of, expected_endings
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
 from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.splits import resolve_split, split_names
+from ssl_hub.data.tar_members import Member, is_image, members, sample_of
 from ssl_hub.errors import UsageError
 
 _PARQUET_ROWS = 64  # read at a time
@@ -29,7 +29,6 @@ _COUNTED = 1024  # parquet files at addresses whose rows are counted before the 
 _AT_ONCE = 16
 _LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
 _MEMBERS = 1000  # of it, among which an image is expected
-_BEYOND = 2**16  # bytes after the mark of a tar file's end that are looked at; tools fill up to 10240
 _DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError)
 
 
@@ -73,22 +72,26 @@ class _Files:
 class TarShards(_Files):
     """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
 
-    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``) says
-    which is meant.
+    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``, or
+    ``jpg,png`` where samples differ) says which is meant.
     """
 
     def __init__(self, files: Sequence[str], column: str | None = None) -> None:
         super().__init__(files)
-        self.column = None if column is None else column.lower().lstrip(".")
+        self.kinds = [] if column is None else [kind.strip().lstrip(".") for kind in column.lower().split(",")]
 
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
-        file, number, sample = self.files[shard], 0, ("", "")
+        file, number, sample, passed = self.files[shard], 0, ("", ""), ("", "")
         name = shown(file)
         try:
-            with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=_Member) as archive:
-                for member in filter(_is_image, _members(archive)):
-                    key, kind = _sample(member.name)
-                    if self.column not in (None, kind):
+            with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=Member) as archive:
+                for member in filter(is_image, members(archive)):
+                    key, kind = sample_of(member.name)
+                    if key != passed[0]:
+                        self._check(passed, sample[0], name)
+                        passed = "", ""
+                    if self.kinds and kind not in self.kinds:
+                        passed = key, kind
                         continue
                     if key == sample[0]:
                         raise UsageError(
@@ -101,9 +104,18 @@ class TarShards(_Files):
                         assert content is not None, "it is a file"
                         yield Encoded(f"{member.name} in {name}", content.read())
                     number += 1
+                self._check(passed, sample[0], name)
         except _DAMAGED as error:
             cause = str(error).partition(":\n")[0] or type(error).__name__
             raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
+
+    def _check(self, passed: tuple[str, str], taken: str, name: str) -> None:
+        """Raise UsageError where of a sample that has images, which is over, none was taken."""
+        if passed[0] not in ("", taken):
+            raise UsageError(
+                f"sample {passed[0]!r} of shard {name} holds {passed[1]} and no {' or '.join(self.kinds)}; name all"
+                f" kinds that are meant, as in data.image_column={','.join([*self.kinds, passed[1]])}"
+            )
 
     def check(self) -> TarShards:
         """The same, or :class:`UsageError` where the first samples hold several images, none of the kind named, or no
@@ -115,12 +127,12 @@ class TarShards(_Files):
             _opened(self.files[0]) as stream,
             tarfile.open(fileobj=stream) as archive,
         ):
-            for member in islice(_members(archive), _MEMBERS):
+            for member in islice(members(archive), _MEMBERS):
                 if images == _LOOKED_AT:
                     break
-                if _is_image(member):
+                if is_image(member):
                     images += 1
-                    kinds.add(_sample(member.name)[1])
+                    kinds.add(sample_of(member.name)[1])
                 else:
                     others.add(ending_of(member.name) or "without an ending", member.name)
         if others and not images:
@@ -128,56 +140,14 @@ class TarShards(_Files):
                 f"shard {shown(self.files[0])} begins without images ({others.words()}); expected files ending in "
                 f"{expected_endings()}"
             )
-        if self.column is not None and kinds and self.column not in kinds:
+        if self.kinds and kinds and kinds.isdisjoint(self.kinds):
             raise UsageError(
-                f"the samples of {shown(self.files[0])} hold no {self.column!r}, which data.image_column names; they "
-                f"hold {', '.join(sorted(kinds))}"
+                f"the samples of {shown(self.files[0])} hold no {','.join(self.kinds)!r}, which data.image_column "
+                f"names; they hold {', '.join(sorted(kinds))}"
             )
         for _ in islice(self.read(0, 0), _LOOKED_AT):
             pass
         return self
-
-
-class _Member(tarfile.TarInfo):
-    """A member that is whole. ``tarfile`` takes a file that is cut off after one, or damaged there, to end with it."""
-
-    @classmethod
-    def fromtarfile(cls, archive: tarfile.TarFile) -> _Member:
-        try:
-            return super().fromtarfile(archive)
-        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
-            raise
-        except tarfile.HeaderError as error:
-            if archive.offset == 0:  # no tar file, or one that is compressed
-                raise
-            raise tarfile.ReadError(f"it is cut off or damaged at byte {archive.offset}: {error}") from None
-
-
-def _members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    while (member := archive.next()) is not None:
-        archive.members = []  # type: ignore[attr-defined]  # else it remembers all that it has seen
-        if not member.isdir():
-            yield member
-    if archive.fileobj is not None and archive.fileobj.read(_BEYOND).strip(b"\0"):
-        raise tarfile.ReadError("something follows the mark of its end, as where tar files were joined; pack it anew")
-
-
-def _is_image(member: tarfile.TarInfo) -> bool:
-    base = member.name.rsplit("/", 1)[-1]
-    if base[:1] in ("", ".") or ending_of(base) not in image_endings():
-        return False
-    if member.issym() or member.islnk():
-        raise tarfile.ReadError(
-            f"{member.name} is a link in it, without an image; pack with tar --dereference --hard-dereference"
-        )
-    return member.isfile()
-
-
-def _sample(member: str) -> tuple[str, str]:
-    """The sample's name and the kind of the image in it: ``a/s`` and ``seg.png``; numbers belong to the name."""
-    folder, slash, base = member.rpartition("/")
-    name = re.fullmatch(r"([^.]+(?:\.\d+)*)\.(.+)", base)
-    return (folder + slash + name[1], name[2].lower()) if name else (member, "")
 
 
 class ParquetShards(_Files):

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from ssl_hub.errors import UsageError
 
 # Those of `datasets.data_files`, which a test compares: importing it would cost every process a second. VOC's
-# `trainval` and STL-10's images without labels come to them.
+# `trainval`, STL-10's images without labels, and what people write beside come to them.
 WORDS = {
-    "train": ("train", "training", "trainval"),
+    "train": ("train", "training", "trainval", "trn"),
     "validation": ("validation", "valid", "dev", "val"),
-    "test": ("test", "testing", "eval", "evaluation"),
+    "test": ("test", "testing", "eval", "evaluation", "tst", "holdout"),
     "unlabeled": ("unlabeled", "unlabelled"),
 }
 HELD_OUT = (*WORDS["validation"], *WORDS["test"])
@@ -28,6 +28,7 @@ _OWN = ("train", "test", "validation", "val", "valid", "unlabeled", "unlabelled"
 _STAND_IN = ("validation", "val", "valid", "dev", "test")
 _MEANING = {word: split for split, words in WORDS.items() for word in words}
 
+_HELD_OUT = re.compile(r"(?:hold|held)[\W_]?out", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")  # more than the "-._ 0-9" of `datasets`, and camelCase
 # What may stand beside the word and says nothing else: train_images, test set, val2017, trainA.
 _FILLERS = frozenset(
@@ -45,7 +46,7 @@ def meaning(name: str) -> str | None:
 def words_of(name: str) -> list[str]:
     """Lower-case words of a name without its numbers; ``trainset`` counts as two."""
     words: list[str] = []
-    for word in filter(None, _BETWEEN_WORDS.split(name)):
+    for word in filter(None, _BETWEEN_WORDS.split(_HELD_OUT.sub("holdout", name))):
         fused = re.fullmatch(rf"({'|'.join(_MEANING)})({'|'.join(_FILLERS)})", word.lower())
         words += fused.groups() if fused else [word.lower()]
     return words

@@ -15,13 +15,14 @@ from ssl_hub.data.columns import (
     encoded,
     find_image_column,
     find_label_column,
+    split_column,
     unusable_labels,
 )
-from ssl_hub.data.endings import TABLES
+from ssl_hub.data.endings import TABLES, image_endings
 from ssl_hub.data.file_splits import files_by_split, missing_files
 from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
-from ssl_hub.data.passed_over import MISSING, NO_CLASSES
+from ssl_hub.data.passed_over import MISSING, NAMES_SPLITS, NO_CLASSES
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.splits import resolve_split, split_names
 from ssl_hub.errors import UsageError
@@ -33,8 +34,9 @@ class Table:
     """Splits of rows, by what the data calls them. Results are recorded under ``recorded``, messages say ``name``.
 
     The image column is the one of type ``Image``; the label column is the ``ClassLabel``, else one of a usual name that
-    holds whole numbers, text or booleans; either may be named instead. Classes and their order are those of ``train``
-    where there is one. ``missing`` are names of files, by split, that are not there and should be.
+    holds whole numbers, text or booleans, if there is one such; either may be named instead. Classes and their order
+    are those of ``train`` where there is one. ``missing`` are names of files, by split, that are not there and should
+    be.
     """
 
     def __init__(
@@ -56,17 +58,19 @@ class Table:
         """Raises :class:`UsageError` listing the columns where they do not decide, and naming the class where a split
         has one that ``train`` lacks."""
         found = resolve_split(split, self.splits, f"data {self.name!r}")
-        source = self._source(found)
+        rows = self._openers[self.splits[found]]()
+        source = self._source(found, rows)
+        if several := split_column(rows):
+            source.passed_over.add(NAMES_SPLITS, f"{several[0]}: {', '.join(several[1][:4])}")
         if gone := self.missing.get(found):
             source.passed_over.add(MISSING, gone[0], len(gone))
         return source
 
-    def _source(self, found: str) -> Source:
+    def _source(self, found: str, rows: Any) -> Source:
         where = f"split {found!r} of {self.name}"
-        rows = self._openers[self.splits[found]]()
         images = find_image_column(rows.features, self.reading.image_column, where)
         column = Column(encoded(rows.select_columns([images]), images), images, where, self.reading.values)
-        labels = find_label_column(rows.features, self.reading.label_column, images, where)
+        labels = find_label_column(rows, self.reading.label_column, images, where)
         if labels is None:
             unlabelled = Source(self.recorded, found, column)
             for name, kind in unusable_labels(rows.features).items():
@@ -81,7 +85,7 @@ class Table:
 
 def find_table(root: Path, reading: Reading) -> Table | None:
     """The table that lies in a folder; None where there is none."""
-    openers = _saved(root) or _declared(root) or _files(root)
+    openers = _saved(root) or _declared(root) or _files(root, may_hold_paths=reading.image_column is not None)
     if not openers:
         return None
     missing = {split: missing_files(files) for split, files in files_by_split(root, TABLES).items()}
@@ -134,14 +138,27 @@ def _is_pattern(root: Path) -> bool:
     return re.search(r"[*?\[\]]|::", str(root.absolute())) is not None
 
 
-def _files(root: Path) -> dict[str, Opener]:
+def _files(root: Path, *, may_hold_paths: bool) -> dict[str, Opener]:
     """Splits of the parquet or arrow files below ``root``; ``datasets`` copies them once to its cache, which all
     processes map into memory."""
     for ending in TABLES:
         splits = files_by_split(root, ending)
-        if splits:
+        if splits and (may_hold_paths or not _is_about_images(root, next(iter(splits.values()))[0])):
             return {split: _opener(paths, ending) for split, paths in splits.items()}
     return {}
+
+
+def _is_about_images(root: Path, file: str) -> bool:
+    """Whether a parquet file holds nothing that could be images, and images lie below its folder."""
+    from pyarrow import parquet
+
+    try:
+        kinds = [str(kind) for kind in parquet.read_schema(file).types]
+    except (OSError, ValueError):  # pyarrow's are ValueErrors; what is damaged is named where it is read
+        return False
+    if any("binary" in kind or "struct" in kind for kind in kinds):
+        return False
+    return any(path.suffix.lower() in image_endings() for path in root.rglob("*"))
 
 
 def _opener(paths: list[str], ending: str) -> Opener:
@@ -188,6 +205,13 @@ def _damaged(paths: list[str], ending: str, error: Exception) -> UsageError:
             _read(path, ending)
         except (OSError, ValueError) as its_own:
             return UsageError(f"{path} is not a readable {ending[1:]} file ({its_own}); restore it, or take it away")
+    if isinstance(error, OSError) and error.filename is not None and str(error.filename) not in paths:
+        from datasets import config
+
+        return UsageError(
+            f"`datasets` keeps tables that it reads in {config.HF_DATASETS_CACHE}, and cannot: {error.strerror} "
+            f"({error.filename}); set HF_HOME to a folder that can be written"
+        )
     # `datasets` itself says that there was an error; between the first and the last line of its cause are the columns.
     lines = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()
     cause = " ".join(dict.fromkeys([lines[0], lines[-1]]))

@@ -25,7 +25,7 @@ from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
-from ssl_hub.evaluate.subject import Subject, open_model
+from ssl_hub.evaluate.subject import Subject, open_model, range_of
 from ssl_hub.limits import COUNT
 from ssl_hub.model.devices import usual_device
 
@@ -158,7 +158,8 @@ def open_split(
     label_column: str | None = None,
 ) -> Source:
     """A split of ``data``, by default of what trained the subject; columns left out are its recipe's for that data."""
-    name, known, values = known_of(subject.recipe, data)
+    name, known = known_of(subject.recipe, data)
+    values = range_of(subject)
     source = open_source(
         name,
         split,

@@ -74,25 +74,29 @@ EXTRACTION = {
 }
 
 
-def known_of(recipe: Recipe | None, data: str | None) -> tuple[str, Data, str]:
-    """The data that is meant, by default what ``recipe`` trained on; what is known of its splits and columns; and its
-    range of values, the recipe's where there is one. UsageError where no data is."""
+def known_of(recipe: Recipe | None, data: str | None) -> tuple[str, Data]:
+    """The data that is meant, by default what ``recipe`` trained on, and what is known of its splits and columns.
+    UsageError where no data is."""
     own = None if recipe is None else recipe.data
     name = own.name if data is None and own is not None else data
     if name is None:
         raise UsageError("this model does not say what it was trained on; give data: a name, a path or a Hub id")
-    return name, own if own is not None and own.name == name else Data(), (own or Data()).range
+    return name, own if own is not None and own.name == name else Data()
 
 
 def sources_of(
-    recipe: Recipe | None, data: str | None, extraction: Extraction, accelerator: Accelerator | None = None
+    recipe: Recipe | None,
+    values: str,
+    data: str | None,
+    extraction: Extraction,
+    accelerator: Accelerator | None = None,
 ) -> tuple[Source, Source]:
     """What is fitted to and what is judged, of ``data``, by default of what ``recipe`` trained on; the same on all
-    processes. With folds, both are the whole that is dealt into them.
+    processes. ``values`` is the range of the model. With folds, both are the whole that is dealt into them.
 
     Raises UsageError for what cannot be opened, and for labels that cannot be split.
     """
-    name, known, values = known_of(recipe, data)
+    name, known = known_of(recipe, data)
     columns: dict[str, Any] = {
         "image_column": extraction.image_column or known.image_column,
         "label_column": extraction.label_column or known.label_column,

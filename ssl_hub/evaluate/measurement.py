@@ -190,7 +190,7 @@ def headline(
 
 def _defining(result: Result) -> dict[str, Any]:
     if result.protocol.removeprefix(LINEAR) in PROTOCOLS:  # whose own settings go by the protocol's name
-        return {name: result.settings[name] for name in (*LABELS, "layer", "folds") if name in result.settings}
+        return {name: result.settings[name] for name in (*LABELS, "layer", "folds", "range") if name in result.settings}
     return {name: value for name, value in result.settings.items() if name not in (*PROVENANCE, *OUTCOMES)}
 
 

@@ -25,7 +25,7 @@ from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable
 from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
-from ssl_hub.evaluate.subject import Subject, open_model
+from ssl_hub.evaluate.subject import Subject, open_model, range_of
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.devices import usual_device
 from ssl_hub.model.probe_head import ProbeHead, check_place
@@ -80,7 +80,7 @@ def measure(
     fold_of, recorder = checked(subject, sources, extraction, work)
     take = partial(extract, subject.model, transform=subject.transform, **work._asdict())
     results = by_features(sources, fold_of, take, judge)
-    results = marked(recorder.complete(results), subject)
+    results = marked(recorder.complete(results), subject, extraction)
     if subject.folder is not None and work.rank == 0:
         work.say(keep_results(subject.folder, results))
     return results
@@ -132,7 +132,7 @@ def linear_probe(
 
     features = partial(extract, subject.model, transform=subject.transform, **work._asdict())
     results = by_features(sources, fold_of, features if isinstance(chosen, Cached) else lambda source: source, fit)
-    results = marked(recorder.complete(results), subject)
+    results = marked(recorder.complete(results), subject, extraction)
     if subject.folder is not None and work.rank == 0:
         own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
         work.say(keep_results(subject.folder, results))
@@ -151,7 +151,7 @@ def _opened(
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
     work = work_on(subject, extraction, accelerator, show_progress)
-    return subject, sources_of(subject.recipe, data, extraction, accelerator), extraction, work
+    return subject, sources_of(subject.recipe, range_of(subject), data, extraction, accelerator), extraction, work
 
 
 def checked(
@@ -193,8 +193,11 @@ def by_features(
     return cross_validated(fold_of, of_rows, split=sources[0].split)
 
 
-def marked(results: list[Result], subject: Subject) -> list[Result]:
-    settings = {} if subject.step is None else {"step": subject.step}
+def marked(results: list[Result], subject: Subject, extraction: Extraction) -> list[Result]:
+    """The results with what is not the model's own: a step before its last, another range of values."""
+    settings: dict[str, Any] = {} if subject.step is None else {"step": subject.step}
+    if extraction.range not in (None, range_of(subject)):
+        settings["range"] = extraction.range
     return [replace(r, collapsed=subject.collapsed, settings=r.settings | settings) for r in results]
 
 

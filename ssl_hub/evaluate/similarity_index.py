@@ -76,8 +76,8 @@ def _subject_hash(subject: Subject) -> str:
 
 def _images_hash(source: Source) -> str:
     """The fingerprint, which reads 64 images alone, and of all others what shows that they are not what they were: of
-    files their size and date, of what lies in a table its size, of pixels in memory all of them."""
-    digest = hashlib.sha256(fingerprint(source).encode())
+    files their size and date, of what lies in a table its size, of pixels in memory all of them. And what is white."""
+    digest = hashlib.sha256(f"{fingerprint(source)} {source.value_range}\n".encode())
     digest.update(source.sizes().tobytes())
     for position in range(len(source)):
         stored = source.stored(position)

@@ -62,6 +62,12 @@ class Subject(NamedTuple):
     origin: Mapping[str, Any] | None = None  # of its weights, where they are not random: kind, name, licence, lineage
 
 
+def range_of(subject: Subject) -> str:
+    """``data.range`` of a model: of a release what its config.json says, which fine-tuning may have changed."""
+    own = None if subject.recipe is None else subject.recipe.data.range
+    return str(getattr(subject.model, "value_range", own or "auto"))
+
+
 def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, seed: int = 0) -> Subject:
     """Find a model to evaluate.
 

@@ -30,7 +30,7 @@ from ssl_hub.evaluate.model import by_features, checked, marked, work_on
 from ssl_hub.evaluate.protocols import CACHED, Cached
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
-from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model
+from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model, range_of
 from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.model.standing import objection
 from ssl_hub.tables.markup import markdown_table
@@ -168,7 +168,7 @@ class _Job:
     def judge(self, data: str) -> list[Result]:
         """The results on a data set: those in the folder where they are of these images, weights and settings."""
         work = work_on(self.subject, self.extraction, None, self.show_progress)
-        sources = sources_of(None, data, self.extraction)
+        sources = sources_of(None, range_of(self.subject), data, self.extraction)
         fold_of, recorder = checked(self.subject, sources, self.extraction, work, trained=True)
         folder = self.folder / _slug(data)
         known = [result for result in read_results(folder) if self._is_asked_for(result, recorder)]
@@ -189,7 +189,7 @@ class _Job:
         results: list[Result] = []
         for measure in measures:
             results += by_features(sources, fold_of, lambda source: features[id(source)], measure)
-        results = marked(recorder.complete(results), self.subject)
+        results = marked(recorder.complete(results), self.subject, self.extraction)
         make_folder(folder)
         append_results(folder, results)
         if self.subject.folder is not None:

@@ -18,7 +18,7 @@ from ssl_hub.evaluate.agreement import same_data
 from ssl_hub.evaluate.extraction import Extraction, absences, fraction_of, held_out, sources_of
 from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.overlap import refuse_overlap
-from ssl_hub.evaluate.subject import INIT, TIMM, Subject, open_model
+from ssl_hub.evaluate.subject import INIT, TIMM, Subject, open_model, range_of
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.backbones import freeze_idle
 from ssl_hub.model.stages import start_small, with_classifier
@@ -59,7 +59,7 @@ def opened(
         raise UsageError(f"{model} takes no classifier; give a run, a release, {TIMM}NAME or {INIT}RECIPE")
     if extraction.folds is not None:
         raise UsageError("a fine-tuned model is one model, and folds give several; use holdout, for example 0.2")
-    train, test = sources_of(subject.recipe, data, extraction)
+    train, test = sources_of(subject.recipe, range_of(subject), data, extraction)
     check_labels(labels_of(train), labels_of(test))
     if fraction < 1:
         train = fraction_of(train, fraction, settings.seed)

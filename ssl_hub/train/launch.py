@@ -26,7 +26,7 @@ from ssl_hub.model.devices import can_replay, can_synchronise_bn
 from ssl_hub.model.siamese import REPLAYING
 from ssl_hub.processes import share_of_cores
 from ssl_hub.stopping import end_with_parent
-from ssl_hub.train.launch_check import check_accelerator, check_environment
+from ssl_hub.train.launch_check import check_accelerator, check_compilation, check_environment
 from ssl_hub.train.together import together
 
 # A program's name, or a module of the launchers' packages however Python was told to run it.
@@ -228,9 +228,12 @@ def check_micro_batch(images: int, accelerator: Accelerator, *, sync_bn: bool, g
 def check_replays(compiled: Compile, accelerator: Accelerator, *, accumulation: int) -> bool | None:
     """Whether CUDA graphs are replayed on this device; None where ``runtime.compile`` asks for none.
 
-    Raises UsageError where a step would read what a later replay has overwritten (the gradients of the micro-batches
-    before the last), or where graphs would hold what processes send each other, which nobody has tried.
+    Raises UsageError where torch has been told not to compile; where a step would read what a later replay has
+    overwritten (the gradients of the micro-batches before the last), or where graphs would hold what processes send
+    each other, which nobody has tried.
     """
+    if compiled:
+        check_compilation()
     if compiled not in REPLAYING:
         return None
     processes = accelerator.num_processes

@@ -77,6 +77,19 @@ def _check_tasks(given: Mapping[str, str]) -> None:
             )
 
 
+def check_compilation(environment: Mapping[str, str] | None = None) -> None:
+    """Raise UsageError where torch has been told not to compile, or to go on without where it cannot: a run that is to
+    be compiled would say that it was."""
+    given = os.environ if environment is None else environment
+    off = [name for name in ("TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE") if given.get(name) == "1"]
+    off += [name for name in ("TORCHDYNAMO_SUPPRESS_ERRORS",) if given.get(name)]  # torch takes any text for yes
+    if off:
+        raise UsageError(
+            f"the environment has {off[0]}={given[off[0]]}, by which torch does not compile or leaves out what it"
+            " cannot; unset it, or set runtime.compile=false"
+        )
+
+
 def check_accelerator(accelerator: Accelerator, *, started: int) -> None:
     """Raise UsageError where accelerate joined other processes than were started, or does what no recipe says."""
     state, kind = accelerator.state, accelerator.distributed_type.value

@@ -22,6 +22,7 @@ from ssl_hub.model.results import Result
 from ssl_hub.processes import speaks
 from ssl_hub.stopping import Interrupted, StopSignal, interruptible
 from ssl_hub.train import run
+from ssl_hub.train.effects import check_effects
 from ssl_hub.train.job import Job
 from ssl_hub.train.journal import Journal
 from ssl_hub.train.outcome import measure, summary
@@ -69,6 +70,7 @@ def pretrain(
     settings = {**(overrides or {}), **({} if data is None else {"data.name": data})}
     registered, plugins = _meant(recipe, output, resume=bool(resume))
     chosen = as_modified(with_overrides(registered, settings))
+    check_effects(chosen, registered, flat(settings))
     data_needed = f"data {chosen.data.name}"
     check_plugins({name: owner for name, owner in plugins.items() if name == data_needed}, {"data": SOURCES})
     set_by_user = {*flat(settings), *departures(registered)}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ssl_hub.data.passed_over import MISSING
+from ssl_hub.data.passed_over import BESIDE_SPLITS, MISSING, NAMES_SPLITS
 from ssl_hub.data.splits import meaning
 
 LEAST_USED = 1 / 8
@@ -179,6 +179,12 @@ def _of_files(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
         if reason == MISSING:
             text = f"by the names of the others, {some['number']:,} files of {split!r} are missing ({some['example']})"
             yield Finding(2, text, "what is there is taken for all of it")
+        if reason == NAMES_SPLITS:
+            text = f"rows of {split!r} are of several splits, by a column that is not read ({some['example']})"
+            yield Finding(3, text, "write each split to a file called after it")
+        if reason == BESIDE_SPLITS:
+            text = f"folders of images beside the split folders left out: {some['number']:,} ({some['example']})"
+            yield Finding(2, text, "where these are classes, or one is a split, move or rename them")
         if reason in _IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",

@@ -308,6 +308,54 @@ def test_labels_by_their_usual_name(kind: str, values: list[Any], classes: tuple
     assert source.classes == classes and source.labels is not None and source.labels.tolist() == [1, 0]
 
 
+def beside(**columns: list[Any]) -> Dataset:
+    """Three images, and columns of their own types."""
+    images = [{"bytes": png(i), "path": None} for i in range(3)]
+    return Dataset.from_dict({"image": images, **columns}).cast_column("image", Image())
+
+
+def test_of_several_columns_called_as_labels_none_is_the_first() -> None:
+    with pytest.raises(UsageError, match=r"has several label columns \(label, target\); set data.label_column to one"):
+        opened(beside(label=[0, 1, 0], target=[0, 1, 2]))
+    with pytest.raises(UsageError, match=r"has several label columns \(label, target\)"):  # 0.5 names no class
+        opened(beside(label=[0.5, 1.0, 0.0], target=[0, 1, 2]))
+    alike = opened(beside(label=[1, 0, 1], **{"class": ["b", "a", "b"]}))  # one says what the other does
+    assert alike.classes == ("0", "1") and alike.labels is not None and alike.labels.tolist() == [1, 0, 1]
+    assert opened(beside(label=[0, 1, 0], target=[0, 1, 2]), label_column="target").classes == ("0", "1", "2")
+
+
+def test_a_y_beside_an_x_is_a_place_and_names_are_read_in_any_case() -> None:
+    assert opened(beside(x=[5, 6, 7], y=[1, 2, 3])).classes is None
+    assert opened(beside(y=[1, 2, 1])).classes == ("1", "2")
+    assert opened(beside(Label=["a", "b", "a"])).classes == ("a", "b")
+
+
+def test_a_column_that_says_which_split_a_row_is_of_is_said() -> None:
+    found = opened(beside(label=[0, 1, 0], split=["train", "test", "val"]))
+    assert found.passed_over["column that names splits"].example == "split: test, train, val"
+    assert not opened(beside(label=[0, 1, 0], split=["train", "train", "train"])).passed_over
+
+
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows([0, 1]).to_parquet(tmp_path / "train.parquet")
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "file" / "cache")
+    with pytest.raises(
+        UsageError, match=r"^`datasets` keeps tables that it reads in .*file/cache, and cannot: Not a dir"
+    ):
+        open_source(str(tmp_path), "train")
+
+
+def test_a_table_about_images_that_lie_beside_it_is_none(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        (tmp_path / split / "ant").mkdir(parents=True)
+        PILImage.new("RGB", (6, 6)).save(tmp_path / split / "ant" / "1.png")
+    Dataset.from_dict({"file_name": ["train/ant/1.png"], "label": [7]}).to_parquet(tmp_path / "metadata.parquet")
+    assert open_source(str(tmp_path), "train").classes == open_source(str(tmp_path), "test").classes == ("ant",)
+
+
 def test_a_copy_of_a_hub_dataset_is_read_as_its_readme_says(tmp_path: Path) -> None:
     for name, labels in (("a", [1, 0, 1]), ("b", [0])):
         rows(labels, ["ant", "bee"]).to_parquet(tmp_path / f"{name}.parquet")

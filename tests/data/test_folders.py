@@ -216,6 +216,8 @@ def test_folders_around_the_splits_are_seen_through(tmp_path: Path) -> None:
     source = open_source(str(tmp_path), "test")
     assert (source.split, source.classes, len(source)) == ("test", ("sea",), 1)
     assert source.passed_over == {"beside the split folders": (1, "seg_pred")}
+    fill(tmp_path / "archive" / "data" / "about")
+    assert open_source(str(tmp_path), "test").passed_over["folder without images"] == (1, "about")
 
 
 def test_splits_below_classes_are_refused(tmp_path: Path) -> None:

@@ -88,6 +88,22 @@ OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
         [("train", 1, ("a",)), ("test", 1, ("a",))],
     ),
     "train and validation in one": (["trainval/a/1.png", "test/a/1.png"], [("train", 1, ("a",)), ("test", 1, ("a",))]),
+    "short names of splits": (
+        ["trn/a/1.png", "tst/a/1.png"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "what was held out": (
+        ["training_images/a/1.png", "held-out/a/1.png"],
+        [("train", 1, ("a",)), ("test", 1, ("a",))],
+    ),
+    "a split of nested classes under a longer name": (
+        ["images_background/Greek/1/1.png", "images_evaluation/Tibetan/1/1.png"],
+        [("test", 1, ("Tibetan",))],
+    ),
+    "a class of what is none of the others": (
+        ["train/__none__/1.png", "train/a/1.png", "test/a/1.png"],
+        [("train", 2, ("__none__", "a")), ("test", 1, ("__none__", "a"))],
+    ),
     "rare endings": (["1.jfif", "2.jpe", "3.jp2", "4.tga", "5.avif", "6.webp", "7.ppm"], [("train", 7, FLAT)]),
 }
 
@@ -109,6 +125,10 @@ REFUSED: Mapping[str, tuple[list[str], str]] = {
     "categories that each have splits": (
         ["bottle/train/good/1.png", "bottle/test/broken/1.png", "cable/train/good/1.png"],
         r"class folder .*bottle holds folders called as splits \((test, train|train, test)\); lay them out",
+    ),
+    "splits some folders down, beside others": (
+        ["data/images/train/a/1.png", "data/images/val/a/1.png", "data/readme/about.txt"],
+        r"class folder .*data holds folders called as splits \((train, val)\); .* give the folder that holds them",
     ),
     "pickled batches": (
         ["data_batch_1", "data_batch_2", "batches.meta"],

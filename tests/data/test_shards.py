@@ -158,6 +158,22 @@ def test_samples_of_several_images(tmp_path: Path) -> None:
         open_shards(str(tmp_path), "train", image_column="png")
 
 
+def test_no_sample_is_left_out_for_the_kind_of_its_image(tmp_path: Path) -> None:
+    images = {"000.jpg": 0, "000.seg.png": 1, "001.seg.png": 2, "001.jpg": 3, "002.png": 4, "002.seg.png": 5}
+    write_tar(tmp_path / "a.tar", {name: png(red) for name, red in images.items()})
+    shards = open_shards(str(tmp_path), "train", image_column="jpg,png")
+    assert [image.name.split(" in ")[0] for image in shards.read(0, 0)] == ["000.jpg", "001.jpg", "002.png"]
+    with pytest.raises(
+        UsageError, match=r"sample '002' of shard .*a\.tar holds seg\.png and no jpg; name all kinds that"
+    ):
+        open_shards(str(tmp_path), "train", image_column="jpg")
+
+
+def test_what_lies_in_hidden_folders_of_a_tar_file_is_none_of_its_images(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"./a/1.png": png(0), "a/.ipynb_checkpoints/1.png": png(1), ".git/2.png": png(2)})
+    assert [image.name.split(" in ")[0] for image in open_shards(str(tmp_path), "train").read(0, 0)] == ["./a/1.png"]
+
+
 def test_a_second_image_of_a_later_sample_is_no_sample(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {f"{n:03}.jpg": png(n) for n in range(20)} | {"019.seg.png": png(0)})
     with pytest.raises(UsageError, match="sample '019' of shard .* holds several images, jpg and seg.png"):

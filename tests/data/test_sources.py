@@ -52,7 +52,10 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 def test_registered_names_win_over_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "digits").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert open_source("digits", "train").name == "digits"
+    with pytest.warns(
+        UserWarning, match=r"^'digits' is the registered data, not the folder: write \./digits for that$"
+    ):
+        assert open_source("digits", "train").name == "digits"
     with pytest.raises(UsageError, match="no images in digits"):
         open_source("./digits", "train")
 

@@ -53,6 +53,28 @@ def test_twelve_bits_in_files_of_more(read, content: bytes) -> None:  # type: ig
     assert (values == np.round(RAMP / 4095 * 255).astype(np.uint8)[..., None]).all()
 
 
+def tiff_of(values: np.ndarray, sample_format: int) -> bytes:
+    """An uncompressed TIFF file of one channel, which Pillow does not write for every type."""
+    pixels = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    tags = {256: values.shape[1], 257: values.shape[0], 258: 8 * values.itemsize, 259: 1, 262: 1, 273: 8, 277: 1,
+            278: values.shape[0], 279: len(pixels), 339: sample_format}  # fmt: skip
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    start = struct.pack("<2sHI", b"II", 42, 8 + len(pixels))
+    return start + pixels + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0)
+
+
+@pytest.mark.parametrize("read", [decode, decode_array])
+def test_numbers_without_a_sign_and_with_one(read) -> None:  # type: ignore[no-untyped-def]
+    whole = np.array([[0, 2**31, 2**32 - 1]], np.uint32)  # as numbers with a sign, the upper half would be below 0
+    assert np.asarray(read(tiff_of(whole, 1), "x", ValueRange.parse("32")))[0, :, 0].tolist() == [0, 128, 255]
+    with pytest.raises(UsageError, match=r"^x has values from 0 to 4\.29497e\+09, outside 0 to 65535"):
+        read(tiff_of(whole, 1), "x", AUTO)
+    signed = np.array([[-1000, 0, 1000]], np.int32)
+    assert np.asarray(read(tiff_of(signed, 2), "x", ValueRange(-1000, 1000)))[0, :, 0].tolist() == [0, 128, 255]
+    with pytest.raises(UsageError, match=r"^x has 8 bits with a sign, which cannot be read; store it without one"):
+        read(tiff_of(np.array([[-1, 0, 1]], np.int8), 2), "x", AUTO)
+
+
 def test_auto_is_the_range_of_the_type() -> None:
     assert np.asarray(decode(encoded(RAMP), "x")).max() == 16
     assert np.asarray(decode(encoded(np.array([[0, 0.5, 1.0]], np.float32)), "x"))[0, :, 0].tolist() == [0, 128, 255]

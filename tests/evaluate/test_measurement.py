@@ -38,6 +38,7 @@ def test_what_a_probe_chose_by_itself_makes_no_other_measurement():
         ("knn", {"k": 20, "bank_size": 65}, {"k": 20, "bank_size": 325}),
         ("linear-cached", LABELS, LABELS | {"train_size": 65}),
         ("linear-cached", LABELS, LABELS | {"train_dataset": "other"}),
+        ("linear-cached", LABELS, LABELS | {"range": "12"}),
         ("linear-cached", LABELS, LABELS | {"holdout": 0.2}),
         ("linear-simsiam", LABELS | {"epochs": 90}, LABELS | {"epochs": 2}),
         ("finetune", LABELS | {"epochs": 50}, LABELS | {"epochs": 5}),

@@ -10,6 +10,7 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.cli import main
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.measurement import measurement_of
 from ssl_hub.hub import store
 from ssl_hub.model.release import save_release
 from ssl_hub.model.results import read_results
@@ -122,3 +123,32 @@ def test_images_seen_at_another_size_are_judged_anew(greys, tmp_path, taken):
     for size in (16, 8, 16):
         transfer(["pixels"], [greys], image_size=size, out=tmp_path / "transfer", overrides=QUICK, workers=0)
     assert taken == ["greys/train", "greys/test"] * 2
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """Twelve bits in files of sixteen."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for label, grey in (("a", 600), ("b", 1400), ("c", 2900)):
+            (tmp_path / "deep" / split / label).mkdir(parents=True)
+            for i in range(4):
+                pixels = (grey + rng.integers(0, 500, (16, 16))).astype(np.uint16)
+                Image.fromarray(pixels).save(tmp_path / "deep" / split / label / f"{i}.png")
+    return str(tmp_path / "deep")
+
+
+def test_images_are_read_in_the_model_s_range_and_another_is_another_measurement(
+    deep, released, tmp_path, taken, capsys
+):
+    recipe = get_recipe("byol-digits", **{"data.range": "12"})
+    save_release(released, build(recipe), recipe)
+    told = {"out": tmp_path / "transfer", "overrides": QUICK, "workers": 0}
+    own = transfer(["mine"], [deep], **told).top1("knn", "mine", deep)
+    (known,) = [r for r in ssl_hub.knn("mine", deep, workers=0) if r.metric == "top1"]
+    assert (own.value, own.settings) == (known.value, known.settings) and "range" not in own.settings
+    assert "nearly of one grey" not in capsys.readouterr().err
+    other = transfer(["mine"], [deep], range="16", **told).top1("knn", "mine", deep)
+    assert other.settings["range"] == "16" and measurement_of(other) != measurement_of(own)
+    assert taken == ["deep/train", "deep/test"] * 2
+    assert "range" not in transfer(["mine"], [deep], range="12", **told).top1("knn", "mine", deep).settings

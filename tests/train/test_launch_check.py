@@ -8,7 +8,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from ssl_hub.errors import UsageError
 from ssl_hub.train import launch
-from ssl_hub.train.launch_check import check_environment
+from ssl_hub.train.launch_check import check_compilation, check_environment
 
 
 @pytest.fixture(autouse=True)
@@ -121,3 +121,13 @@ def test_a_job_that_is_started_again_is_known(monkeypatch, variables, job, resta
     launcher = launch.Launcher(["torchrun"], {}, "7@1.5")
     other = launcher._replace(process="8@1.5")
     assert (launch.job_id(launcher) == launch.job_id(other)) == ("SLURM_JOB_ID" in variables)  # Slurm starts both
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("TORCHDYNAMO_DISABLE", "1"), ("TORCH_COMPILE_DISABLE", "1"), ("TORCHDYNAMO_SUPPRESS_ERRORS", "0")],
+)
+def test_what_would_be_recorded_as_compiled_and_is_not(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=rf"^the environment has {name}={value}, by which torch does not compile"):
+        check_compilation({name: value})
+    check_compilation({"TORCHDYNAMO_DISABLE": "0", "TORCHDYNAMO_SUPPRESS_ERRORS": ""})

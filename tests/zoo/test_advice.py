@@ -10,10 +10,11 @@ from PIL import Image
 
 from ssl_hub.cli import main
 from ssl_hub.config import Data
-from ssl_hub.data.sources import open_part
+from ssl_hub.data.inventory import inventory
+from ssl_hub.data.sources import open_part, open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.zoo import get_recipe
-from ssl_hub.zoo.advice import findings, suggested_range
+from ssl_hub.zoo.advice import findings, suggested_range, while_training
 from ssl_hub.zoo.data_plan import plan
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy
@@ -72,6 +73,18 @@ def test_the_advice_is_a_recipe_that_fits(tmp_path: Path, side: int, count: int,
 
 def said_of(folder: Path, harm: int = 2) -> list[str]:
     return [finding.text for finding in findings(survey(str(folder))) if finding.harm >= harm]
+
+
+def test_images_beside_the_split_folders_are_said_where_a_run_begins(tmp_path: Path) -> None:
+    """Where a class is called as a split is, and its folders become the classes."""
+    for folder in ("train/steam", "train/diesel", "bus/city", "about"):
+        fill(tmp_path / folder, 4 if folder != "about" else 0)
+    text = "folders of images beside the split folders left out: 1 (bus)"
+    assert said_of(tmp_path) == [text]
+    known = inventory(open_source(str(tmp_path), "train"))
+    assert while_training("train", known) == [
+        f"{text}; where these are classes, or one is a split, move or rename them"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["tif", "gif", "png", "webp"])

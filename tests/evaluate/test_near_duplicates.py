@@ -116,7 +116,7 @@ def test_the_command_writes_lists_that_open_and_a_sheet(photos, tmp_path, capsys
         (["--threshold", "1.5"], "threshold is 1.5, expected a number from -1 to 1; left out, it is chosen"),
         (["--list-keep", "gone/list.txt"], "the folder gone does not exist"),
         (["--sheet", "sheet.txt"], "sheet.txt does not end as a picture does"),
-        (["--against", "holdout"], "has no split 'holdout'"),
+        (["--against", "extra"], "has no split 'extra'"),
         (["--split", "test", "--against", "validation"], "/test itself; pairs within a split"),
         (["--split", "test", "--against", "test[:2]"], "/test[:2] too, and each would be its own duplicate"),
     ],

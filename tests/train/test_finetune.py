@@ -277,7 +277,7 @@ def test_a_finished_run_is_not_trained_again_by_resuming_it(released, photos, tm
         ({"overrides": {"batch_size": 64}}, "batch_size is 64 for 40 images"),
         ({"overrides": {"batch_size": 9, "accumulation": 2}}, "expected a multiple of 2 and at most 40"),
         ({"fraction": 0.0}, "fraction is 0.0, expected a share over 0 and up to 1"),
-        ({"train_split": "holdout"}, "'holdout'"),
+        ({"train_split": "extra"}, "'extra'"),
         ({"model": "pixels"}, "pixels takes no classifier; give a run"),
     ],
 )

@@ -202,7 +202,7 @@ def _available(plan: Plan, cells: Sequence[Cell]) -> int:
     """How many images there are to train on. Raises UsageError where they are less than a batch, or the probe would
     find nothing to fit to or to judge: before hours of training, and not after."""
     recipe = with_overrides(plan.settings(cells[0]), {"data.name": plan.data})
-    fitted, judged = map(labels_of, sources_of(recipe, None, Extraction()))
+    fitted, judged = map(labels_of, sources_of(recipe, recipe.data.range, None, Extraction()))
     check_labels(fitted, judged)
     check_trainable(fitted)
     images = len(open_part(recipe.data, recipe.data.pretrain_split))

@@ -39,7 +39,7 @@ def test_a_rank_that_dies_once_changes_nothing(tmp_path):
     elastic = [*TORCHRUN[:-1], "--max-restarts", "2", "--nproc_per_node", "2", DYING]
     done = subprocess.run(
         [*elastic, "directpred-digits", *SHORT, "--output", str(tmp_path / "b" / "r")],
-        capture_output=True, text=True, timeout=300, env=environment(DIES_AT=str(at), **ONE_THREAD),
+        capture_output=True, text=True, timeout=900, env=environment(DIES_AT=str(at), **ONE_THREAD),
     )  # fmt: skip
     assert done.returncode == 0, f"died at {at}: {done.stderr}"
     one, two = tmp_path / "a" / "r", tmp_path / "b" / "r"

@@ -33,7 +33,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 def launch(command: list[str], *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, TRAIN, *arguments], capture_output=True, text=True, timeout=300, env=environment(**changes)
+        [*command, TRAIN, *arguments], capture_output=True, text=True, timeout=900, env=environment(**changes)
     )
 
 
@@ -203,7 +203,7 @@ def started(command: list[str], folder: Path) -> subprocess.Popen[str]:
     """A run that has made 25 of its 40 steps: in the middle of the second epoch, with a checkpoint of the first."""
     arguments = [*command, TRAIN, "directpred-digits", *RESUMED, "--output", str(folder)]
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, env=environment())
-    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 120
+    metrics, deadline = folder / "metrics.jsonl", time.monotonic() + 900
     while not metrics.exists() or metrics.read_text().count("\n") < 25:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "no progress"
@@ -219,7 +219,7 @@ def test_training_does_not_outlive_its_launcher(number, tmp_path):
     launcher = started(ACCELERATE, tmp_path / "run")
     (trainer,) = psutil.Process(launcher.pid).children()
     launcher.send_signal(number)
-    _, stderr = launcher.communicate(timeout=60)  # ends when the trainer, which shares the pipe, has ended too
+    _, stderr = launcher.communicate(timeout=900)  # ends when the trainer, which shares the pipe, has ended too
     assert not trainer.is_running() or trainer.status() == psutil.STATUS_ZOMBIE
     (step,) = re.findall(r"stopped by a signal at step (\d+), saved; continue with --resume", stderr)
     assert int(step) < 40
@@ -233,7 +233,7 @@ def test_stopped_run_resumes_to_the_same_bytes(number, tmp_path):
     assert launch([sys.executable], "directpred-digits", *RESUMED, "--output", str(straight)).returncode == 0
     process = started([sys.executable], stopped)
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=900)
     if number == signal.SIGTERM:
         assert process.returncode == 75
         assert re.search(r"stopped by a signal at step \d+, saved; continue with --resume", stderr)

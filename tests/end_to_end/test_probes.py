@@ -77,7 +77,7 @@ def probed(imagenet, releases):
     byol = on_ranks(2, PROBE, str(releases["two"]), *arguments, "byol", *SHORT["byol"])
     simsiam = subprocess.run(
         [*ACCELERATE, PROBE, str(releases["one"]), *arguments, "simsiam", *SHORT["simsiam"]],
-        capture_output=True, text=True, timeout=300, env=environment(OMP_NUM_THREADS="1"),
+        capture_output=True, text=True, timeout=900, env=environment(OMP_NUM_THREADS="1"),
     )  # fmt: skip
     assert (byol.returncode, simsiam.returncode) == (0, 0), byol.stderr + simsiam.stderr
     after = ssl_hub.load(releases["one"]).state_dict()

@@ -58,7 +58,7 @@ class Command:
         self._seen: list[psutil.Process] = []
 
     def wait_for(self, ready: Callable[[], bool]) -> None:
-        until = time.monotonic() + 180
+        until = time.monotonic() + 900
         while not ready():
             assert self.process.poll() is None, self.process.communicate()[1]
             assert time.monotonic() < until, "no progress"
@@ -79,8 +79,8 @@ class Command:
 
     def ended(self) -> tuple[int, str]:
         """Its exit code and what it said, once nothing that it started is left."""
-        _, said = self.process.communicate(timeout=120)
-        _, alive = psutil.wait_procs(self._seen, timeout=10)
+        _, said = self.process.communicate(timeout=900)
+        _, alive = psutil.wait_procs(self._seen, timeout=60)
         assert alive == []
         return self.process.returncode, said
 

@@ -58,20 +58,20 @@ def test_a_job_that_is_signalled_is_requeued_until_it_is_finished(tmp_path):
     for process in step.children(recursive=True):  # as Slurm does: ranks and whatever they have started
         with suppress(psutil.NoSuchProcess):  # it has ended since
             process.send_signal(signal.SIGUSR1)
-    _, said = first.communicate(timeout=120)
+    _, said = first.communicate(timeout=900)
     assert first.returncode == 75, said
     (at,) = re.findall(r"stopped by a signal at step (\d+), saved; continue with --resume", said)
     assert 7 <= int(at) < STEPS and "Traceback" not in said
     assert requeued.read_text() == "4711\n"
 
     second = job(1)
-    _, said = second.communicate(timeout=240)
+    _, said = second.communicate(timeout=900)
     assert second.returncode == 0, said
     assert f"resumed at {at}" in said
     assert [reading["step"] for reading in read_metrics(run)] == list(range(1, STEPS + 1))
     assert facts(run)["processes"] == 2
 
     third = job(2)
-    _, said = third.communicate(timeout=120)
+    _, said = third.communicate(timeout=900)
     assert third.returncode == 0 and "is finished: nothing to do" in said
     assert requeued.read_text() == "4711\n"

@@ -35,7 +35,7 @@ def ranks(case: str, run: Path, world: int = 2) -> list[Ended]:
         for rank in range(world)
     ]  # fmt: skip
     try:
-        said = [process.communicate(timeout=240)[1] for process in started]
+        said = [process.communicate(timeout=900)[1] for process in started]
     finally:
         for process in started:
             process.kill()

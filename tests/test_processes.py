@@ -69,3 +69,10 @@ def test_quotas_of_both_versions_and_of_groups_above(tmp_path: Path) -> None:
 
 def test_this_machine_has_cores() -> None:
     assert processes.share_of_cores() >= 1
+
+
+def test_a_command_is_as_one_types_it() -> None:
+    path = str(Path(processes.__file__).with_name("__main__.py"))
+    assert processes.typed([path, "train", "--x=a b"]) == ["python", "-m", "ssl_hub", "train", "--x=a b"]
+    for words in (["/bin/ssl-hub", "train"], ["recipes/train.py"], ["other/__main__.py", "a"], ["-c"], [""]):
+        assert processes.typed(words) == words

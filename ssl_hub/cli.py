@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None, *, launcher: str | None = None) -> i
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Parse, with ``key=value`` and the recipe anywhere among the options; argparse alone does not find them."""
     # argparse would take a recipe that follows --resume for its value.
-    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    pairs = zip(argv, [*argv[1:], ""], strict=False)  # one more where there are no words
     argv = [f"{word}=yes" if word == "--resume" and after not in RESUME else word for word, after in pairs]
     arguments, rest = parser.parse_known_args(argv)
     if rest and (any(word.startswith("-") for word in rest) or not hasattr(arguments, "overrides")):

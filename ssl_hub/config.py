@@ -229,4 +229,4 @@ class Recipe:
 
     @property
     def command(self) -> str:
-        return f"accelerate launch recipes/train.py {self.name}"
+        return f"accelerate launch -m ssl_hub train {self.name}"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+
+def typed(words: Sequence[str]) -> list[str]:
+    """The words of a command as one types them: Python puts the path of a module's file in the place of ``-m``."""
+    ours = Path(words[0]).parts[-2:] == ("ssl_hub", "__main__.py")
+    return ["python", "-m", "ssl_hub", *words[1:]] if ours else [*words]
 
 
 def speaks() -> bool:

@@ -30,11 +30,18 @@ def test_the_package_is_the_command(capsys, monkeypatch):
     assert end.value.code == 0 and capsys.readouterr().out.startswith("byol-digits ")
 
 
+def test_no_command_is_one_line(capsys):
+    with pytest.raises(SystemExit) as end:
+        main([])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith("error: the following arguments are required: COMMAND\n")
+
+
 def test_show_prints_a_recipe_that_reads_back(capsys):
     assert main(["show", "byol-digits", "train.epochs=3"]) == 0
     captured = capsys.readouterr()
     assert from_json(captured.out) == as_modified(get_recipe("byol-digits", **{"train.epochs": 3}))
-    assert "accelerate launch recipes/train.py byol-digits train.epochs=3\n" in captured.err
+    assert "accelerate launch -m ssl_hub train byol-digits train.epochs=3\n" in captured.err
     assert "Grill, Jean-Bastien and others: Bootstrap Your Own Latent" in captured.err
     assert main(["show", "byol-digits", "views.mean=[0.1, 0.2, 0.3]"]) == 0
     assert "byol-digits 'views.mean=[0.1, 0.2, 0.3]'\n" in capsys.readouterr().err

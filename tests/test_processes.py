@@ -78,3 +78,10 @@ def test_half_of_what_a_launcher_sets_silences_nobody(monkeypatch: pytest.Monkey
     for name, value in {"LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
     assert not processes.complains()
+
+
+def test_a_command_is_as_one_types_it() -> None:
+    path = str(Path(processes.__file__).with_name("__main__.py"))
+    assert processes.typed([path, "train", "--x=a b"]) == ["python", "-m", "ssl_hub", "train", "--x=a b"]
+    for words in (["/bin/ssl-hub", "train"], ["recipes/train.py"], ["other/__main__.py", "a"], ["-c"], [""]):
+        assert processes.typed(words) == words

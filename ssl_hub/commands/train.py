@@ -15,7 +15,7 @@ FLAGS = ("checkpoint_minutes", "on_collapse", "monitor_data", "tracker")  # sett
 
 
 def register(commands: Subparsers) -> None:
-    parser = commands.add_parser("train", help="train on one process; for more: accelerate launch recipes/train.py")
+    parser = commands.add_parser("train", help="train on one process; for more: accelerate launch -m ssl_hub train")
     parser.add_argument(
         "recipe", nargs="?", help=f"a recipe's name, or a recipe.json (default: the run's with --resume, else {DEMO})"
     )

@@ -202,8 +202,11 @@ def _command(facts: dict[str, Any]) -> str:
     """The command as one would type it: a launcher under accelerate, an installed script by its name."""
     program, _, arguments = str(facts.get("command") or "").partition(" ")
     path = Path(program)
+    launch = f"accelerate launch --num_processes {facts.get('processes', 1)}"
     if path.parent.name == "recipes":
-        program = f"accelerate launch --num_processes {facts.get('processes', 1)} recipes/{path.name}"
+        program = f"{launch} recipes/{path.name}"
+    elif program == "python" and arguments.startswith("-m "):
+        program = launch
     elif path.name == "ssl-hub":
         program = path.name
     return f"{program} {arguments}".strip()

@@ -24,7 +24,7 @@ from ssl_hub.config import Compile
 from ssl_hub.errors import UsageError
 from ssl_hub.model.devices import can_replay, can_synchronise_bn
 from ssl_hub.model.siamese import REPLAYING
-from ssl_hub.processes import share_of_cores
+from ssl_hub.processes import share_of_cores, typed
 from ssl_hub.stopping import end_with_parent
 from ssl_hub.train.launch_check import check_accelerator, check_compilation, check_environment
 from ssl_hub.train.together import together
@@ -174,7 +174,7 @@ def missing_processes(launcher: Launcher | None, running: int) -> str | None:
         return None
     return (
         f"the launcher was asked for {asked} processes and {running} runs; for several CPU processes use"
-        f" torchrun --nproc_per_node {asked} {sys.argv[0]} ..."
+        f" torchrun --nproc_per_node {asked} {' '.join(typed(sys.argv[:1])).removeprefix('python ')} ..."
     )
 
 

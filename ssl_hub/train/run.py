@@ -21,6 +21,7 @@ from ssl_hub.model import files
 from ssl_hub.model.checkpoints import CHECKPOINTS as CHECKPOINTS
 from ssl_hub.model.release import CONFIG, MODEL, RECIPE, read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import installed_versions, now
+from ssl_hub.processes import typed
 from ssl_hub.train import checkpoint
 from ssl_hub.train.lock import LOCK, locked
 from ssl_hub.train.together import Alike, on_main
@@ -223,7 +224,7 @@ def facts_of(before: Mapping[str, Any], processes: int, job: str | None) -> dict
         JOB: job,
         "versions": installed_versions(),
         "git_commit": git_commit(),
-        "command": before.get("command", shlex.join(sys.argv)),
+        "command": before.get("command", shlex.join(typed(sys.argv))),
         "started": before.get("started", now()),
     }
 

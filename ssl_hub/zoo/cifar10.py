@@ -1,6 +1,6 @@
 """CIFAR-10: the paper's ResNet-18 protocol, and SimSiam's own.
 
-accelerate launch recipes/train.py directpred-r18-cifar10-100ep --data PATH_OR_HUB_ID
+accelerate launch -m ssl_hub train directpred-r18-cifar10-100ep --data PATH_OR_HUB_ID
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CIFAR-10 without a GPU: a narrow ResNet at 32 pixels on all 50,000 images.
 
-accelerate launch recipes/train.py directpred-cifar10 --data PATH_OR_HUB_ID
-accelerate launch --mixed_precision bf16 recipes/train.py directpred-cifar10 --data PATH_OR_HUB_ID
+accelerate launch -m ssl_hub train directpred-cifar10 --data PATH_OR_HUB_ID
+accelerate launch --mixed_precision bf16 -m ssl_hub train directpred-cifar10 --data PATH_OR_HUB_ID
 
 The second is for processors with bfloat16 products (AVX512_BF16, AMX), where it is about twice as fast.
 """

@@ -1,6 +1,6 @@
 """The built-in demo: scikit-learn's handwritten digits, rotated, at 16x16. Minutes on two CPU cores, no download.
 
-accelerate launch recipes/train.py directpred-digits
+accelerate launch -m ssl_hub train directpred-digits
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ImageNet, ResNet-50: the two settings of Tian et al. 2021, section 5 (table 8 of the arXiv version), and SimSiam's.
 
-    accelerate launch recipes/train.py directpred-r50-300ep --data PATH_OR_HUB_ID
+    accelerate launch -m ssl_hub train directpred-r50-300ep --data PATH_OR_HUB_ID
 
 Hardware and hours are not known: none of these has been trained with this package yet.
 """

@@ -1,9 +1,9 @@
 """Your own images, from weights that have seen many others: training that is continued, not begun.
 
-    accelerate launch recipes/train.py directpred-own --data FOLDER backbone.init=resnet50.a1_in1k
-    accelerate launch recipes/train.py directpred-own --data FOLDER backbone.name=tf_efficientnet_lite0 \\
+    accelerate launch -m ssl_hub train directpred-own --data FOLDER backbone.init=resnet50.a1_in1k
+    accelerate launch -m ssl_hub train directpred-own --data FOLDER backbone.name=tf_efficientnet_lite0 \\
         backbone.init=efficientnet_lite0 views.size=96
-    accelerate launch recipes/train.py directpred-own-vit --data FOLDER backbone.init=vit_small_patch16_224.augreg_in1k
+    accelerate launch -m ssl_hub train directpred-own-vit --data FOLDER backbone.init=vit_small_patch16_224.augreg_in1k
 
 What differs from training that begins: a tenth of the learning rate and less, BN of the backbone at the statistics of
 its weights, and a first epoch in which the fresh projector and predictor are trained alone.

@@ -2,7 +2,7 @@
 
 What of them is left out, and why, is in the documentation, on the page of predictors.
 
-    accelerate launch recipes/train.py stiefel-r50-300ep --data PATH_OR_HUB_ID
+    accelerate launch -m ssl_hub train stiefel-r50-300ep --data PATH_OR_HUB_ID
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """STL-10, ResNet-18, pre-trained on its labelled training and unlabelled images together.
 
-accelerate launch recipes/train.py directpred-r18-stl10-100ep --data PATH_OR_HUB_ID
+accelerate launch -m ssl_hub train directpred-r18-stl10-100ep --data PATH_OR_HUB_ID
 """
 
 from __future__ import annotations

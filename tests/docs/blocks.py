@@ -5,7 +5,7 @@ a reader gets, so that a page takes seconds:
 
 - the built-in digits are every third of them, and their recipes train for :data:`EPOCHS` epochs instead of 60, or as
   many as the page says;
-- ``ssl-hub``, ``python FILE`` and ``accelerate launch FILE`` run in this process rather than in one of their own.
+- ``ssl-hub``, ``python FILE`` and ``accelerate launch -m ssl_hub`` run in this process rather than in one of their own.
 
 A comment above a block says what it needs that a test has not: ``<!-- needs: network -->``, ``gpu``, ``data`` or
 ``memory``. Such a block is not run; that its Python compiles, its commands parse, and its recipes, settings and files
@@ -44,7 +44,7 @@ FENCE = re.compile(
     r"(?P<marker><!-- needs: (?P<needs>[\w, ]+) -->\n)?^```[ ]?(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-LAUNCHED = re.compile(r"(?:^|\s)(?P<command>ssl-hub|recipes/(?P<launcher>\w+)\.py)(?P<words>[^|;&'#\n]*)")
+LAUNCHED = re.compile(r"(?:^|\s)(?:ssl-hub|-m ssl_hub|recipes/(?P<launcher>\w+)\.py)(?P<words>[^|;&'#\n]*)")
 OURS = re.compile(r"\b(?:recipes|examples|benchmarks|docs)/[\w./-]+")
 NEEDS_A_SHELL = re.compile(r"[|&;<>$*]")
 
@@ -147,14 +147,12 @@ def _run_command(command: str) -> None:
         _in_shell(command)
     elif words[0] == "export":
         os.environ |= dict(word.split("=", 1) for word in words[1:])
-    elif words[0] == "ssl-hub":
+    elif words[0] == "ssl-hub" or (words[:2] == ["accelerate", "launch"] and "ssl_hub" in words):
         from ssl_hub.cli import main
 
-        _expect_success(main(words[1:]), command)
+        _expect_success(main(words[words.index("ssl_hub") + 1 :] if "ssl_hub" in words else words[1:]), command)
     elif words[0] == "python" and words[1].endswith(".py"):
         _run_file(words[1:])
-    elif words[:2] == ["accelerate", "launch"]:
-        _run_file(words[next(i for i, word in enumerate(words) if word.endswith(".py")) :])
     else:
         _in_shell(command)
 

@@ -63,6 +63,7 @@ def test_a_block_that_would_go_unnoticed_is_an_error(text: str, error: str):
         ("gpu", "python", "x =", "SyntaxError"),
         ("gpu", "bash", "ssl-hub knn X --kk 3", "unrecognized arguments: --kk"),
         ("gpu", "bash", "torchrun recipes/train.py byol-digits optim.lrr=1", "unknown setting 'optim.lrr'"),
+        ("gpu", "bash", "torchrun -m ssl_hub train byol-digits optim.lrr=1", "unknown setting 'optim.lrr'"),
         ("data", "bash", "python benchmarks/gone.py", "there is no benchmarks/gone.py"),
         ("data", "bash", "make gone", "no target 'gone'"),
     ],

@@ -4,7 +4,7 @@ import argparse
 import re
 
 import pytest
-from blocks import ROOT, blocks_in
+from blocks import OURS, ROOT, blocks_in
 
 from ssl_hub.commands import register_all
 from ssl_hub.zoo import list_recipes
@@ -17,8 +17,15 @@ def test_every_command_is_in_a_block():
     commands = parser.add_subparsers()
     register_all(commands)
     code = "\n".join(block.code for page in PAGES for block in blocks_in(page.read_text(), page.name))
-    shown = set(re.findall(r"(?:ssl-hub |recipes/)([a-z]+)", code))
+    shown = set(re.findall(r"(?:ssl-hub |ssl_hub )([a-z]+)", code))
     assert set(commands.choices) - shown == set()
+
+
+def test_pages_whose_commands_use_the_repository_say_so():
+    for page in [ROOT / "README.md", *PAGES]:
+        text = page.read_text()
+        code = "\n".join(block.code for block in blocks_in(text, page.name) if block.language == "bash")
+        assert "clone" in text or not re.search(rf"{OURS.pattern}|^make ", code, re.MULTILINE), page.name
 
 
 def test_every_page_is_in_the_navigation():

@@ -139,5 +139,5 @@ def test_licences_of_imported_weights_reach_the_card(run):
 def test_the_command_trains_this_very_recipe():
     recipe = get_recipe("byol-digits", **{"train.epochs": 3, "train.seed": 2, "predictor.hidden_width": 64})
     assert command(recipe) == (
-        "accelerate launch recipes/train.py byol-digits predictor.hidden_width=64 train.epochs=3 train.seed=2"
+        "accelerate launch -m ssl_hub train byol-digits predictor.hidden_width=64 train.epochs=3 train.seed=2"
     )

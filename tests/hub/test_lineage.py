@@ -74,12 +74,21 @@ def origins(tmp_path_factory) -> dict[str, Path]:
 
 WITHOUT_LABELS = "Pre-trained without labels"
 SAID = {  # what the card says, and what it does not
-    "recipe": ([WITHOUT_LABELS, "train.py directpred-digits"], ["with labels", "Imported", "finetune"]),
-    "import": (["Imported from plain"], [WITHOUT_LABELS, "train.py", "Fine-tuned", "self-supervised", "byol"]),
+    "recipe": ([WITHOUT_LABELS, "ssl_hub train directpred-digits"], ["with labels", "Imported", "finetune"]),
+    "import": (["Imported from plain"], [WITHOUT_LABELS, "ssl_hub train", "Fine-tuned", "self-supervised", "byol"]),
     "fine-tuned recipe": ([WITHOUT_LABELS, "Fine-tuned with labels of digits", "ssl-hub finetune recipe"], ["Import"]),
-    "fine-tuned import": (["Imported from plain", "Fine-tuned with"], [WITHOUT_LABELS, "train.py", "self-supervised"]),
-    "fine-tuned random": (["Started from random", "Fine-tuned with labels"], [WITHOUT_LABELS, "train.py", "Imported"]),
-    "fine-tuned init": (["Started from random", "Fine-tuned with labels"], [WITHOUT_LABELS, "train.py", "self-super"]),
+    "fine-tuned import": (
+        ["Imported from plain", "Fine-tuned with"],
+        [WITHOUT_LABELS, "ssl_hub train", "self-supervised"],
+    ),
+    "fine-tuned random": (
+        ["Started from random", "Fine-tuned with labels"],
+        [WITHOUT_LABELS, "ssl_hub train", "Imported"],
+    ),
+    "fine-tuned init": (
+        ["Started from random", "Fine-tuned with labels"],
+        [WITHOUT_LABELS, "ssl_hub train", "self-super"],
+    ),
 }
 
 
@@ -237,9 +246,9 @@ def test_the_command_of_a_card_gives_the_runs_recipe_data_settings_included(monk
     recipe = as_modified(get_recipe(name, **settings))
     asked = {}
     monkeypatch.setattr("ssl_hub.train.loop.pretrain", lambda name, **given: asked.update(given, name=name))
-    program, script, *words = shlex.split(command(recipe).removeprefix("accelerate "))
-    assert (program, script) == ("launch", "recipes/train.py")
-    assert cli.main(words, launcher="train") == 0
+    launch, words = shlex.split(command(recipe))[:4], shlex.split(command(recipe))[4:]
+    assert launch == ["accelerate", "launch", "-m", "ssl_hub"]
+    assert cli.main(words) == 0
     data = {} if asked["data"] is None else {"data.name": asked["data"]}
     given = as_modified(get_recipe(asked["name"], **asked["overrides"], **data))
     public = lambda text: text and text.rpartition("/home/ann/")[2]  # noqa: E731
@@ -255,10 +264,10 @@ def test_the_command_of_a_card_gives_the_runs_recipe_data_settings_included(monk
 
 def test_the_command_names_the_precision_and_a_recipe_of_nobodys_has_none():
     recipe = get_recipe("byol-digits")
-    assert command(recipe, precision="bf16") == "accelerate launch --mixed_precision bf16 recipes/train.py byol-digits"
-    assert command(recipe, precision="no") == "accelerate launch recipes/train.py byol-digits"
+    assert command(recipe, precision="bf16") == "accelerate launch --mixed_precision bf16 -m ssl_hub train byol-digits"
+    assert command(recipe, precision="no") == "accelerate launch -m ssl_hub train byol-digits"
     assert command(replace(recipe, name="byol-mine")) is None
-    assert command(replace(recipe, notes=("another",))) == "accelerate launch recipes/train.py byol-digits"
+    assert command(replace(recipe, notes=("another",))) == "accelerate launch -m ssl_hub train byol-digits"
 
 
 def test_the_command_of_a_fine_tuning_gives_its_settings(origins, monkeypatch):

@@ -87,7 +87,7 @@ def test_target_branch_differs_once_it_has_been_trained_apart(released):
         (
             "directpred-r50-300ep",
             r"^no release 'directpred-r50-300ep' is here, and the Hub was not asked: \$SSL_HUB_ORG names no owner;"
-            " train it with `accelerate launch recipes/train.py directpred-r50-300ep`. More: `ssl-hub where"
+            " train it with `accelerate launch -m ssl_hub train directpred-r50-300ep`. More: `ssl-hub where"
             " directpred-r50-300ep`$",
         ),
         ("byol-digit", r"no owner; did you mean 'byol-digits'\? More: `ssl-hub where byol-digit`$"),

@@ -128,6 +128,7 @@ def test_what_never_changed_is_a_number_and_no_curve(run, tmp_path):
     ("command", "shown"),
     [
         ("recipes/train.py byol-digits", "accelerate launch --num_processes 2 recipes/train.py byol-digits"),
+        ("python -m ssl_hub train byol-digits", "accelerate launch --num_processes 2 -m ssl_hub train byol-digits"),
         ("/somewhere/bin/ssl-hub train byol-digits", "ssl-hub train byol-digits"),
         ("mine.py --x 'a b'", "mine.py --x &#x27;a b&#x27;"),
     ],

@@ -85,7 +85,7 @@ def test_recipe_builds_steps_saves_and_loads(name, tmp_path):
 def test_recipe_says_what_it_is(name):
     recipe = get_recipe(name)
     assert recipe.name == name
-    assert recipe.command == f"accelerate launch recipes/train.py {name}"
+    assert recipe.command == f"accelerate launch -m ssl_hub train {name}"
     assert recipe.summary
     for expected in recipe.expected:
         assert 0 < expected.value < 100

@@ -70,9 +70,9 @@ claims: install
 
 ## The paper's claims on CIFAR-10 in mini, three seeds: DATA=its parquet files; hours, and it goes on where it was stopped
 evidence: install
-	$(BIN)/ssl-hub reproduce claims --data $(DATA) --scale mini --seeds 3 --jobs 2 --budget-minutes $(MINUTES) \
-	  --out runs/evidence --format json > runs/claims-mini.json
-	cp runs/claims-mini.json benchmarks/results/
+	$(BIN)/ssl-hub reproduce claims --data $(DATA) --scale mini --seeds 3 --jobs 2 --budget-minutes $(MINUTES) --out runs/evidence
+	$(BIN)/python benchmarks/evidence.py runs/evidence
+	$(BIN)/python docs/hooks.py
 
 ## Fifty kill -9 at random moments: every resumed run must end in the same bytes
 kills: install

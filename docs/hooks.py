@@ -437,6 +437,30 @@ def own_images() -> str:
     return f"{'Seeds' if len(seeds) > 1 else 'Seed'} {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
 
 
+def claims() -> str:
+    """The paper's claims in small, as benchmarks/evidence.py last found them: verdicts, then numbers."""
+    found = json.loads((ROOT / "benchmarks" / "results" / "claims-mini.json").read_text())
+    verdicts = "".join(
+        f"- **{here['verdict']}:** {here['claim']}. Here {here['evidence'] or 'no numbers'}; in the paper"
+        f" {printed['evidence'] or 'a figure without numbers'}.\n"
+        for here, printed in zip(found["claims"], found["claims_in_paper"], strict=True)
+    )
+    rows: list[tuple[Any, ...]] = [
+        (row["row"], _measured(row["paper"]), _measured(row["measured"]), f"{spread:.0f}", f"{rank:.1f}")
+        for row in found["entries"]
+        for spread, rank in [(row["curves"]["spread"][-1], row["curves"]["rank"][-1])]
+    ]
+    rows += [("untrained backbone", "", _measured(found["untrained"]), "", "")]
+    rows += [("raw pixels", "", f"{found['pixels']:.1f}", "", "")]
+    head = ("setting", "paper, top-1 (%)", "here, top-1 (%)", "feature std (% of 1/√d)", "effective rank")
+    facts = "".join(f"- {name}: {value}\n" for name, value in found["facts"].items())
+    return f"{verdicts}\n{_table(head, rows)}\nHow the numbers here came about:\n\n{facts}"
+
+
+def _measured(sample: dict[str, Any] | None) -> str:
+    return "" if sample is None else f"{sample['mean']:.1f} ± {sample['std']:.1f}"
+
+
 def _spread(values: list[float]) -> str:
     """Mean and, of several, standard deviation."""
     return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
@@ -483,6 +507,7 @@ GENERATORS: dict[str, Callable[..., str]] = {
         families,
         exports,
         own_images,
+        claims,
         flow_errors,
         collapse_forecasts,
         script,

@@ -137,7 +137,7 @@ def summarised(plan: Plan, table: Table, folder: Path) -> Report:
     ]
     start = None if not untrained else measurement_of(untrained[0])
     alike = [r for r in untrained if start is not None and not differences(measurement_of(r), start)]
-    return report_on(
+    report = report_on(
         table,
         runs,
         lambda cell: Terms(plan.settings(cell), plan.images, plan.protocol(cell), data=plan.data),
@@ -150,9 +150,10 @@ def summarised(plan: Plan, table: Table, folder: Path) -> Report:
             f" {cells[0].settings().data.name}",
             "command": plan.command(),
             "machine": plan.machine,
-            **_circumstances(runs),
         },
     )
+    counted = {label for entry in report.entries for label in entry.runs}
+    return replace(report, facts={**report.facts, **_circumstances([run for run in runs if run.label in counted])})
 
 
 def _circumstances(runs: Sequence[Run]) -> dict[str, str]:

@@ -73,5 +73,5 @@ def test_a_job_that_is_signalled_is_requeued_until_it_is_finished(tmp_path):
 
     third = job(2)
     _, said = third.communicate(timeout=900)
-    assert third.returncode == 0 and "is finished: nothing to do" in said
+    assert third.returncode == 0 and "is finished: nothing to do" in said, said
     assert requeued.read_text() == "4711\n"

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.model.results import read_results
 from ssl_hub.stopping import Interrupted
@@ -17,6 +18,7 @@ from ssl_hub.train.grid import Task, work_through
 from ssl_hub.train.lock import locked
 from tests import warm
 
+COMMAND = grid.COMMAND
 TOUCH = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch()"
 
 
@@ -36,6 +38,13 @@ def task(folder, program=TOUCH, **changed):
 def run(tmp_path, tasks, at_once=2):
     with locked(tmp_path) as lock:
         return work_through(tasks, at_once=at_once, lock=lock)
+
+
+def test_what_is_started_is_this_package_s_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(grid, "COMMAND", COMMAND)
+    asked = task(tmp_path / "asked", arguments=("--version",))
+    assert run(tmp_path, [asked]) == [asked]  # nothing there says that it is done
+    assert asked.log.read_text() == f"ssl_hub {ssl_hub.__version__}\n"
 
 
 def test_tasks_are_done_once(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -24,6 +25,7 @@ from ssl_hub.train import begun, grid
 from ssl_hub.train.plan import PLAN as FILE
 from ssl_hub.train.plan import Plan
 from ssl_hub.train.reproduction import reproduce
+from tests import warm
 
 TABLE = Table(
     name="digits",
@@ -50,7 +52,9 @@ def _digits_table(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(TABLES._entries, TABLE.name, TABLE)
 
 
-def test_a_cell_is_trained_probed_and_reported_and_not_again(tmp_path, capsys):
+def test_a_cell_is_trained_probed_and_reported_and_not_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(grid, "subprocess", SimpleNamespace(Popen=warm.in_place_of_popen))
+    monkeypatch.setattr(grid, "POLL_SECONDS", 0.05)
     begun.write(tmp_path / FILE, PLAN)
     report = reproduce("digits", out=tmp_path, cells="directpred*", jobs=2)
     (entry,) = report.entries

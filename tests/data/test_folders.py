@@ -15,7 +15,8 @@ from ssl_hub.errors import UsageError
 def fill(folder: Path, *names: str, colour: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        Image.new("RGB", (6, 6), (colour, 0, 0)).save(folder / name)
+        # The sizes are an icon's alone: Pillow 11 writes an .ico without an image where that is smaller than 16 pixels.
+        Image.new("RGB", (6, 6), (colour, 0, 0)).save(folder / name, sizes=[(6, 6)])
 
 
 def test_class_folders_without_splits(tmp_path: Path) -> None:

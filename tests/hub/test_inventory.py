@@ -91,8 +91,8 @@ def test_only_what_is_in_the_store_is_removed(stored, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "../outside", "mine/heads", "/", "~"])
-def test_names_that_lead_out_of_the_store_remove_nothing(stored, tmp_path, name):
-    shutil.copytree(stored, home().parent / "outside")
+def test_names_that_lead_out_of_the_store_remove_nothing(stored, name):
+    shutil.copytree(stored, home().parent / "outside", dirs_exist_ok=True)
     with pytest.raises(UsageError, match="is no name in the store"):
         inventory.remove(name)
     assert stored.exists() and (home().parent / "outside" / "config.json").exists()

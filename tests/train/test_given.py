@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shutil
+import signal
 
 import pytest
 from PIL import Image
@@ -14,9 +15,10 @@ from ssl_hub.data.loaders import TrainLoader
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
-from ssl_hub.stopping import Interrupted, StopSignal
+from ssl_hub.stopping import Interrupted
 from ssl_hub.train import checkpoint, feeding, loop, prepare, run
 from ssl_hub.train.given import Change, changed, refuse
+from ssl_hub.train.journal import Journal
 
 QUICK = {
     "train.max_steps": 6, "train.batch_size": 8, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1,
@@ -24,16 +26,16 @@ QUICK = {
 }  # fmt: skip
 
 
-class AfterThree(StopSignal):
-    """A signal in the third step."""
+def signal_in_step(number, patch):
+    """SIGTERM in that step of the next run."""
+    after_step, steps = Journal.after_step, itertools.count(1)
 
-    def __enter__(self):
-        self.seen = 0
-        return super().__enter__()
+    def signalled(journal, report):
+        after_step(journal, report)
+        if next(steps) == number:
+            signal.raise_signal(signal.SIGTERM)
 
-    def __bool__(self) -> bool:
-        self.seen += 1
-        return self.seen == 3
+    patch.setattr(Journal, "after_step", signalled)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def photos(tmp_path):
 def stopped(photos, tmp_path, monkeypatch):
     """A run on 14 images that was stopped at step 3 of 6."""
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "StopSignal", AfterThree)
+        signal_in_step(3, patch)
         with pytest.raises(Interrupted):
             train(photos, tmp_path / "r")
     return tmp_path / "r"
@@ -146,17 +148,11 @@ COLLAPSING = {"target.kind": "none", "optim.lr": 0.5, "train.max_steps": 40, "ru
 @pytest.mark.parametrize("at", [17, pytest.param(40, marks=pytest.mark.slow)], ids=["in its middle", "at its end"])
 def test_a_collapsed_run_stays_collapsed_and_equals_the_uninterrupted_one(tmp_path, monkeypatch, at):
     settings = {**QUICK, **COLLAPSING, "train.batch_size": 64, "runtime.checkpoint_minutes": None}
-
-    class AtStep(AfterThree):
-        def __bool__(self) -> bool:
-            self.seen += 1
-            return self.seen == at
-
     straight = ssl_hub.pretrain("byol-linear-digits", output=tmp_path / "straight" / "r", overrides=settings)
     assert json.loads((straight / "config.json").read_text())["ssl_hub"]["collapsed"] is True
     folder = tmp_path / "resumed" / "r"
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "StopSignal", AtStep)
+        signal_in_step(at, patch)
         if at == 40:  # trained, and killed before anything was released
             patch.setattr(loop, "save_release", lambda *_a, **_o: (_ for _ in ()).throw(Interrupted()))
         with pytest.raises(Interrupted):
@@ -191,7 +187,7 @@ def test_batches_that_are_not_finite_are_said_to_be_and_are_no_collapse(photos, 
         ]
     )
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "StopSignal", AfterThree)  # between the two that are skipped
+        signal_in_step(3, patch)  # between the two that are skipped
         with pytest.raises(Interrupted):
             train(photos, tmp_path / "b" / "r", overrides=settings)
     assert everything(train(photos, tmp_path / "b" / "r", overrides=settings, resume=True)) == everything(folder)
@@ -200,7 +196,7 @@ def test_batches_that_are_not_finite_are_said_to_be_and_are_no_collapse(photos, 
 def test_one_command_starts_goes_on_and_is_finished(photos, tmp_path, monkeypatch, capsys):
     folder, straight = tmp_path / "a" / "r", train(photos, tmp_path / "b" / "r", resume="auto")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "StopSignal", AfterThree)
+        signal_in_step(3, patch)
         with pytest.raises(Interrupted):
             train(photos, folder, resume="auto")
     train(photos, folder, resume="auto")
@@ -234,7 +230,7 @@ def test_a_job_that_is_started_again_goes_on_whatever_it_was_told(photos, tmp_pa
     old = train(photos, tmp_path / "r")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "StopSignal", AfterThree)
+        signal_in_step(3, patch)
         with pytest.raises(Interrupted):
             train(photos, old, overwrite=True)
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")

@@ -152,7 +152,8 @@ class Journal:
         unmeasurable = self._job.accuracy.unmeasurable
         if unmeasurable is not None and not recipe.data.stream:
             self.console.say(
-                f"warning: accuracy will not be measured: {unmeasurable}; --monitor-data takes labelled images"
+                f"warning: accuracy will not be measured: {unmeasurable}; --monitor-data takes labelled images,"
+                " and ssl-hub probe can hold some out (--folds 5, --holdout 0.2)"
             )
         seen = facts["images_at_once"]
         if seen is not None and seen != batch["total"]:

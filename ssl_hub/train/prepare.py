@@ -180,7 +180,7 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
     if frozen_steps >= (total := total_steps if schedule.max_steps is None else min(total_steps, schedule.max_steps)):
         raise UsageError(
             f"train.freeze_backbone_epochs is {schedule.freeze_backbone_epochs:g}, {frozen_steps} of {total} steps: the"
-            " backbone would never be trained"
+            " backbone would never be trained; set train.freeze_backbone_epochs=0 or train longer"
         )
     trainer = Trainer(
         _arranged(begun_from(start, recipe), recipe, accelerator),

@@ -68,7 +68,7 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
         names = ", ".join(survey["splits"])
         yield Finding(2, f"there is no split 'train'; there are {names}", f"set data.pretrain_split to one of {names}")
     elif len(survey["splits"]) == 1 and not survey["stream"]:
-        yield Finding(0, "there is no held-out split", "a measured accuracy needs one: test/ beside train/")
+        yield Finding(0, "there is no held-out split", "lay out test/ beside train/, or probe with --folds 5")
 
 
 def _setting_of(split: str) -> str:

@@ -47,9 +47,10 @@ SHOWN = {  # rows in the figure, with their colours (Okabe and Ito's)
 def curves(runs: Sequence[Path]) -> dict[str, list[float]]:
     """Means over the seeds, in PIECES equal parts of the training."""
     found = {}
+    logs = [[reading for reading in read_metrics(run) if "feature_std" in reading] for run in runs]
     for name, of in CURVE_OF.items():
-        seeds = [[of(reading) for reading in read_metrics(run) if "feature_std" in reading] for run in runs]
-        pieces = [[float(np.mean(part)) for part in np.array_split(np.array(seed), PIECES)] for seed in seeds]
+        seeds = [np.array([of(reading) for reading in log]) for log in logs]
+        pieces = [[float(np.mean(part)) for part in np.array_split(seed, PIECES)] for seed in seeds]
         found[name] = [round(value, 3) for value in np.mean(pieces, axis=0).tolist()]
     return found
 

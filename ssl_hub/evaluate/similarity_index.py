@@ -78,19 +78,19 @@ def _images_hash(source: Source) -> str:
     """The fingerprint, which reads 64 images alone, and of all others what shows that they are not what they were: of
     files their size and date, of what lies in a table its size, of pixels in memory all of them. And what is white."""
     digest = hashlib.sha256(f"{fingerprint(source)} {source.value_range}\n".encode())
-    digest.update(source.sizes().tobytes())
     for position in range(len(source)):
         stored = source.stored(position)
         if stored is None:
             digest.update(source.encoded(position))
             continue
         if isinstance(stored[0], bytes):
+            digest.update(source.sizes().tobytes())
             break
         try:
             found = os.stat(stored[0])
         except OSError:
             continue  # the fingerprint has it, and reading it says what is wrong
-        digest.update(f"{position} {found.st_mtime_ns}\n".encode())
+        digest.update(f"{position} {found.st_size} {found.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

@@ -75,6 +75,12 @@ def with_defaults(recipe: Recipe) -> Recipe:
     )
 
 
+def of_plugin(section: str, name: str, registry: Registry[Any]) -> dict[str, str]:
+    """Whose a registered name is, where that is another package: ``{"data mine": "my_package"}``."""
+    owner = registry.owner(name) if name in registry else OURS
+    return {} if owner == OURS else {f"{section} {name}": owner}
+
+
 def from_plugins(recipe: Recipe) -> dict[str, str]:
     """The parts of a recipe that come from other packages: ``{"predictor mine": "my_package"}``."""
     kinds = {section: getattr(recipe, section).kind for section in PARTS}

@@ -20,11 +20,10 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.agreement import everywhere
 from ssl_hub.hub.weights import INITIALISED_FROM, Initial
 from ssl_hub.model.devices import is_queued
-from ssl_hub.model.parts import PLUGINS, from_plugins
+from ssl_hub.model.parts import PLUGINS, from_plugins, of_plugin
 from ssl_hub.model.release import read_facts, read_recipe, write_recipe
 from ssl_hub.model.results import now
 from ssl_hub.model.siamese import Siamese, arranged
-from ssl_hub.plugins import OURS
 from ssl_hub.registry import suggest
 from ssl_hub.train import checkpoint, run
 from ssl_hub.train.feeding import inventory_of, open_loader
@@ -144,7 +143,7 @@ def _ready(
 def _facts(ready: Job, origin: Mapping[str, Any] | None) -> dict[str, Any]:
     """What recipe.json says of a run beside its settings and what it was given; ``origin`` is that of its weights."""
     recipe, loader, accelerator, trainer = ready.recipe, ready.loader, ready.accelerator, ready.trainer
-    plugins = from_plugins(recipe) | _data_of_a_plugin(recipe)
+    plugins = from_plugins(recipe) | of_plugin("data", recipe.data.name, SOURCES)
     solver = trainer.siamese.predictor.solver_on(accelerator.device)
     return {
         "seed": recipe.train.seed,
@@ -194,12 +193,6 @@ def _trainer(recipe: Recipe, loader: Loader, accelerator: Accelerator, start: In
     )
     torch.manual_seed(schedule.seed + accelerator.process_index)  # dropout and drop-path differ over processes
     return trainer
-
-
-def _data_of_a_plugin(recipe: Recipe) -> dict[str, str]:
-    name = recipe.data.name
-    owner = OURS if name not in SOURCES else SOURCES.owner(name)
-    return {} if owner == OURS else {f"data {name}": owner}
 
 
 def _history(before: dict[str, Any], changed: Sequence[Change], step: int) -> dict[str, Any]:

@@ -22,11 +22,10 @@ from ssl_hub.evaluate.labels import check_labels, check_trainable, labels_of
 from ssl_hub.evaluate.measurement import differences, measurement_of, protocol_of
 from ssl_hub.hub import store
 from ssl_hub.model.metrics import read_metrics
-from ssl_hub.model.parts import check_plugins, with_overrides
+from ssl_hub.model.parts import check_plugins, of_plugin, with_overrides
 from ssl_hub.model.release import read_facts
 from ssl_hub.model.results import read_results
 from ssl_hub.model.standing import is_part, standing_in
-from ssl_hub.plugins import OURS
 from ssl_hub.tables.cells import Cell, Table
 from ssl_hub.tables.claims import Sample
 from ssl_hub.tables.paper import TABLES
@@ -119,9 +118,8 @@ def _planned(asked: Mapping[str, Any], there: Plan | None, folder: Path) -> Plan
         raise UsageError("--budget-minutes sizes --scale mini; the paper's scale has a size of its own")
     if scale == "mini" and minutes is None:
         minutes = BUDGET_MINUTES
-    owner = TABLES.owner(asked["table"])
-    of_plugins = {} if owner == OURS else {f"table {asked['table']}": owner}
-    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here, plugins=of_plugins)
+    plugins = of_plugin("table", asked["table"], TABLES)
+    return Plan(**{**asked, "scale": scale or "paper", "budget_minutes": minutes}, machine=here, plugins=plugins)
 
 
 def summarised(plan: Plan, table: Table, folder: Path) -> Report:

@@ -18,7 +18,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
 from ssl_hub.limits import COUNT
 from ssl_hub.model.files import RECIPE
-from ssl_hub.model.parts import check_plugins, from_plugins, with_overrides
+from ssl_hub.model.parts import check_plugins, from_plugins, of_plugin, with_overrides
 from ssl_hub.tables.comparison import Comparison, compare
 from ssl_hub.tables.grids import Grid
 from ssl_hub.train import begun, grid
@@ -79,8 +79,7 @@ class Sweep:
         if both := self.settings.keys() & self.axes.keys():
             raise UsageError(f"{min(both)} has one value for all runs and several as well; give one of the two")
         recipe, seen = named(self.recipe), dict[str, tuple[Recipe, str]]()
-        owner = RECIPES.owner(self.recipe) if self.recipe in RECIPES else plugins.OURS
-        owners = {} if owner == plugins.OURS else {f"recipe {self.recipe}": owner}
+        owners = of_plugin("recipe", self.recipe, RECIPES)
         for point in self.points():
             values, name = ", ".join(f"{key}={value}" for key, value in point.items()), self.name_of(point)
             trained = with_overrides(recipe, {**self.settings, **point})

@@ -18,7 +18,7 @@ install: .venv/installed
 
 ## Train the built-in recipe, probe it, and compare it with its two baselines
 demo: install
-	$(LAUNCH) recipes/train.py --output $(DEMO) --overwrite
+	$(LAUNCH) recipes/train.py --output $(DEMO) --resume auto
 	$(BIN)/python benchmarks/demo_table.py $(DEMO)
 
 ## Lint, types and tests

@@ -446,9 +446,8 @@ def claims() -> str:
         for here, printed in zip(found["claims"], found["claims_in_paper"], strict=True)
     )
     rows: list[tuple[Any, ...]] = [
-        (row["row"], _measured(row["paper"]), _measured(row["measured"]), f"{spread:.0f}", f"{rank:.1f}")
+        (row["row"], _measured(row["paper"]), _measured(row["measured"]), *_end_of(row.get("curves")))
         for row in found["entries"]
-        for spread, rank in [(row["curves"]["spread"][-1], row["curves"]["rank"][-1])]
     ]
     rows += [("untrained backbone", "", _measured(found["untrained"]), "", "")]
     rows += [("raw pixels", "", f"{found['pixels']:.1f}", "", "")]
@@ -458,7 +457,15 @@ def claims() -> str:
 
 
 def _measured(sample: dict[str, Any] | None) -> str:
-    return "" if sample is None else f"{sample['mean']:.1f} ± {sample['std']:.1f}"
+    """Mean and, of several runs, standard deviation; empty where nothing was measured."""
+    if sample is None:
+        return ""
+    return f"{sample['mean']:.1f}" + ("" if sample["std"] is None else f" ± {sample['std']:.1f}")
+
+
+def _end_of(curves: dict[str, list[float]] | None) -> tuple[str, str]:
+    """Where spread and effective rank ended; empty for a row without a run."""
+    return ("", "") if curves is None else (f"{curves['spread'][-1]:.0f}", f"{curves['rank'][-1]:.1f}")
 
 
 def _spread(values: list[float]) -> str:

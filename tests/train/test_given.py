@@ -5,7 +5,6 @@ import json
 import math
 import re
 import shutil
-import signal
 
 import pytest
 from PIL import Image
@@ -18,24 +17,12 @@ from ssl_hub.model.release import read_facts
 from ssl_hub.stopping import Interrupted
 from ssl_hub.train import checkpoint, feeding, loop, prepare, run
 from ssl_hub.train.given import Change, changed, refuse
-from ssl_hub.train.journal import Journal
+from tests.train.signals import signal_in_step
 
 QUICK = {
     "train.max_steps": 6, "train.batch_size": 8, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1,
     "runtime.keep_checkpoints": 3, "runtime.checkpoint_minutes": 0.0,
 }  # fmt: skip
-
-
-def signal_in_step(number, patch):
-    """SIGTERM in that step of the next run."""
-    after_step, steps = Journal.after_step, itertools.count(1)
-
-    def signalled(journal, report):
-        after_step(journal, report)
-        if next(steps) == number:
-            signal.raise_signal(signal.SIGTERM)
-
-    patch.setattr(Journal, "after_step", signalled)
 
 
 @pytest.fixture

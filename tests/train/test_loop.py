@@ -11,10 +11,11 @@ import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import read_facts
-from ssl_hub.stopping import Interrupted, StopSignal
+from ssl_hub.stopping import Interrupted
 from ssl_hub.train import checkpoint, loop
 from ssl_hub.train.run import CHECKPOINTS
 from ssl_hub.train.step import Trainer
+from tests.train.signals import signal_in_step
 
 ANY_DATA = {"train.max_steps": 6, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1}
 FEW = {"data.pretrain_split": "train[:384]", "data.train_split": "train[:160]", "data.test_split": "test[:80]"}
@@ -73,19 +74,11 @@ def test_collapse_stops_the_run_where_asked(tmp_path):
 def test_signal_saves_at_the_step_it_came_in_and_the_rest_is_exact(tmp_path, monkeypatch):
     straight = ssl_hub.pretrain("directpred-digits", output=tmp_path / "straight", overrides=QUICK)
 
-    class AfterThree(StopSignal):
-        seen = 0
-
-        def __bool__(self) -> bool:
-            AfterThree.seen += 1
-            return AfterThree.seen == 3
-
-    monkeypatch.setattr(loop, "StopSignal", AfterThree)
-    with pytest.raises(Interrupted) as stopped:
+    with monkeypatch.context() as patch, pytest.raises(Interrupted) as stopped:
+        signal_in_step(3, patch)
         ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=QUICK)
     assert stopped.value.code == 75
     assert saved_steps(tmp_path / "r") == [3]
-    monkeypatch.undo()
     resumed = ssl_hub.pretrain("directpred-digits", output=tmp_path / "r", overrides=QUICK, resume=True)
     assert (resumed / "method.safetensors").read_bytes() == (straight / "method.safetensors").read_bytes()
 

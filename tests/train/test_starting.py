@@ -14,9 +14,10 @@ from ssl_hub.hub.importers.importing import import_checkpoint
 from ssl_hub.model import backbones
 from ssl_hub.model.metrics import read_metrics
 from ssl_hub.model.release import load_backbone, read_facts, read_recipe
-from ssl_hub.train import checkpoint, loop
+from ssl_hub.train import checkpoint
 from ssl_hub.train.run import CHECKPOINTS
 from tests.hub import checkpoints_of_others as others
+from tests.train.signals import signal_in_step
 
 QUICK = {
     "train.epochs": 1, "train.batch_size": 64, "runtime.knn_every_epochs": 0, "runtime.log_every_steps": 1,
@@ -107,15 +108,8 @@ def test_going_on_needs_no_weights_keeps_what_was_recorded_and_ends_in_the_same_
     settings = {"backbone.init": str(file), **FROZEN, "train.freeze_backbone_epochs": 0.5}
     whole = pretrain(tmp_path / "whole", **settings)
 
-    class AfterTwo(loop.StopSignal):
-        seen = 0
-
-        def __bool__(self):
-            AfterTwo.seen += 1
-            return AfterTwo.seen == 2
-
     with monkeypatch.context() as patch, pytest.raises(ssl_hub.stopping.Interrupted):
-        patch.setattr(loop, "StopSignal", AfterTwo)
+        signal_in_step(2, patch)
         pretrain(tmp_path / "run", **settings)
     origin = read_facts(tmp_path / "run")["initialised_from"]
     written(file, seed=1)  # another network under the same name

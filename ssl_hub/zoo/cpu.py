@@ -18,8 +18,8 @@ TRIED = (
     " images, in bfloat16, one seed, judged by a linear probe on 5,000 other training images: 34.4 %; half the width"
     " with twice the steps 32.8 %. So short a trial favours what learns fast.",
     "The learning rate was chosen by three epochs of 45,000 images in the same way: 41.0 %; with 0.1 39.4 %.",
-    "The batch is that of another trial (benchmarks/README.md, train[:45000:4], ten epochs): 42.6 % with 32, 37.6 % with"
-    " 128, at as many image pairs.",
+    "The batch is that of another trial (benchmarks/README.md; ten epochs of train[:45000:4]): 42.6 % with 32, 37.6 %"
+    " with 128, at as many image pairs.",
     "EMA is that of directpred-digits; cosine, epochs and views were not tuned.",
 )
 EPOCHS = 50

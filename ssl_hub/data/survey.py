@@ -9,8 +9,8 @@ from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import has_ending, is_address
-from ssl_hub.data.endings import ARCHIVES
-from ssl_hub.data.file_splits import files_by_split, missing_files
+from ssl_hub.data.endings import ARCHIVES, TABLES, image_endings
+from ssl_hub.data.file_splits import files_below, missing_files
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
@@ -96,10 +96,17 @@ def _stored_bytes(source: Source) -> int:
 def _streamed(data: str) -> dict[str, list[str]]:
     """Files by split of what can be read as a stream alone: an address, a pattern, archives."""
     path = expanded(data)
-    archives = bool(files_by_split(path, ARCHIVES)) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
+    archives = _archives_alone(path) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
     if not (archives or is_address(data) or (re.search(r"[*{\[]", data) and not path.exists())):
         return {}
     return shard_files(data) or {}
+
+
+def _archives_alone(folder: Path) -> bool:
+    """Whether a folder has archives and neither tables nor images, which would be read and not they."""
+    if not files_below(folder, ARCHIVES) or files_below(folder, TABLES):
+        return False
+    return not any(path.suffix.lower() in image_endings() for path in folder.rglob("*"))
 
 
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:

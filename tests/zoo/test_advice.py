@@ -264,6 +264,13 @@ def test_two_splits_of_one_meaning_are_said(tmp_path: Path) -> None:
     assert len(open_part(Data(name=str(tmp_path / "d")), joined)) == 16
 
 
+def test_an_archive_beside_its_images_makes_no_stream(tmp_path: Path) -> None:
+    fill(tmp_path / "d" / "train" / "a", 8)
+    write_tar(tmp_path / "d" / "images.tar", {"1.png": png(1)})
+    found = survey(str(tmp_path / "d"))
+    assert not found["stream"] and found["splits"]["train"]["images"] == 8
+
+
 def test_too_few_images_are_said(tmp_path: Path) -> None:
     fill(tmp_path / "train" / "a", 7)
     found = survey(str(tmp_path))

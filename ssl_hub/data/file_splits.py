@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePath
 
 from ssl_hub.data.endings import image_endings
@@ -50,6 +51,15 @@ def _grouped(files: Iterable[PurePath]) -> dict[str, list[PurePath]]:
     if not any(map(meaning, own)) and sum(fold_in(name) is not None for name in own) < 2:
         return {"train": [path for its in own.values() for path in its]} if own else {}
     return {split: own[name] for split, name in split_names(own).items()}
+
+
+def meanings_of(files: Iterable[str]) -> list[str]:
+    """The splits that paths of files speak of, as ``train`` and ``validation``, by the parts in which they differ."""
+    paths = [PurePath(file) for file in files]
+    levels = zip(*(path.parent.parts for path in paths), strict=False)
+    shared = len([*takewhile(lambda level: len({*level}) == 1, levels)])
+    names = {_own_name(PurePath(*path.parts[shared:]))[0] for path in paths}
+    return sorted({split for name in names if (split := meaning(name))})
 
 
 def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) -> None:

@@ -13,7 +13,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.passed_over import BESIDE_SPLITS, PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.reading import Reading
-from ssl_hub.data.splits import HELD_OUT, meaning, resolve_split, speaking_of_splits, split_names
+from ssl_hub.data.splits import HELD_OUT, is_fold, meaning, resolve_split, speaking_of_splits, split_names
 from ssl_hub.data.stored import Files
 from ssl_hub.errors import UsageError
 
@@ -31,9 +31,9 @@ ABOUT_PICTURES = frozenset(
 class ImageFolder:
     """Images below ``root``: class folders, below split folders or not, or a flat folder of unlabelled images.
 
-    Classes are the names of the class folders, sorted; every split uses those of ``train`` where it has any, so a split
-    that lacks a class keeps the others' labels. Hidden files and folders and files that are not images are passed over,
-    and counted.
+    Classes are the names of the class folders, sorted; every split uses those of ``train`` where it has any, and folds
+    those of all folds, so that a split that lacks a class keeps the others' labels. Hidden files and folders, and files
+    that are not images, are passed over and counted.
     """
 
     def __init__(self, root: Path, reading: Reading) -> None:
@@ -56,8 +56,9 @@ class ImageFolder:
             if self.root / name not in self._folders.values():
                 holds_images = any(images for images, _ in _images_below(self.root / name, PassedOver()))
                 passed.add(BESIDE_SPLITS if holds_images else "folder without images", name)
-        train = self._folders.get("train") if found != "train" else None
-        classes = [] if train is None else _listing(_unwrapped(train), PassedOver())[0]
+        folds = [folder for name, folder in self._folders.items() if is_fold(name)] if is_fold(found) else []
+        train = [self._folders["train"]] if found != "train" and "train" in self._folders else folds
+        classes = sorted({name for folder in train for name in _listing(_unwrapped(folder), PassedOver())[0]})
         return self._source(_unwrapped(self._folders[found]), found, classes, passed)
 
     def _whole(self, split: str) -> Source:

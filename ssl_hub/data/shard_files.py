@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import glob
+import warnings
 from pathlib import Path, PurePath
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
 from ssl_hub.data.endings import ARCHIVES
-from ssl_hub.data.file_splits import DEPTH, by_split, files_below
+from ssl_hub.data.file_splits import DEPTH, by_split, files_below, meanings_of
 from ssl_hub.errors import UsageError
 
 ENDINGS = (ARCHIVES, (".parquet",))
@@ -62,6 +63,12 @@ def _of_one_kind(data: str, files: list[str]) -> dict[str, list[str]]:
         raise UsageError(
             f"{shown(data)} matches {file_name(files[0])!r}; a stream is a folder or a pattern of .tar or of "
             ".parquet files, or a Hub dataset"
+        )
+    if len(spoken := meanings_of(files)) > 1:
+        warnings.warn(
+            f"{shown(data)} names files of {' and '.join(spoken)}, all of which are read as 'train'; where these are "
+            "different splits, give a folder, or a pattern of one",
+            stacklevel=2,
         )
     return {"train": files}
 

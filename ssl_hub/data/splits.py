@@ -65,9 +65,13 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
     spoken = {name: split for name in names if (split := meaning(name))}
     rest = {name: tuple(word for word in words_of(name) if word not in _MEANING) for name in spoken}
     splits_with = {words: {spoken[name] for name in spoken if rest[name] == words} for words in {*rest.values()}}
-    folds = [name for name in names if name not in spoken and _FOLD.fullmatch(name)]
+    folds = [name for name in names if name not in spoken and is_fold(name)]
     spoken_alone = [name for name, words in rest.items() if len(splits_with[words]) > 1 or _FILLERS.issuperset(words)]
     return spoken_alone + (folds if len(folds) > 1 else [])
+
+
+def is_fold(name: str) -> bool:
+    return _FOLD.fullmatch(name) is not None
 
 
 def fold_in(name: str) -> str | None:
@@ -108,7 +112,7 @@ def resolve_split(split: str, available: Collection[str], where: str, *, joins: 
         for other in _STAND_IN:
             if other in (same or available):
                 return other
-    together = sorted(same or [name for name in available if _FOLD.fullmatch(name)])
+    together = sorted(same or [name for name in available if is_fold(name)])
     joined = f"; several are joined by '+', as {'+'.join(together)}" if joins and len(together) > 1 else ""
     raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}{joined}")
 

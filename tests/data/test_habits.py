@@ -109,6 +109,10 @@ OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
         ["fold1/a/1.png", "fold1/b/1.png", "fold2/a/1.png", "fold2/b/1.png"],
         [("fold1", 2, ("a", "b")), ("fold1+fold2", 4, ("a", "b"))],
     ),
+    "folds that lack a class": (
+        ["fold1/a/1.png", "fold2/b/1.png", "fold3/a/1.png"],
+        [("fold1+fold2", 2, ("a", "b")), ("fold3", 1, ("a", "b"))],
+    ),
     "one class called as a fold": (["fold_1/1.png", "flat/1.png"], [("train", 2, ("flat", "fold_1"))]),
     "rare endings": (["1.jfif", "2.jpe", "3.jp2", "4.tga", "5.avif", "6.webp", "7.ppm"], [("train", 7, FLAT)]),
 }

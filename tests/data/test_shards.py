@@ -214,6 +214,13 @@ def test_archives_beside_tables_are_asked_for(tmp_path: Path) -> None:
     assert values(open_shards(f"{tmp_path}/**/*.tar", "train")) == [[1]]
 
 
+def test_a_pattern_of_several_splits_is_said(tmp_path: Path) -> None:
+    for number, split in enumerate(("train", "val")):
+        web_shard(tmp_path / f"{split}-0.tar", number)
+    with pytest.warns(UserWarning, match=r"\*\.tar names files of train and validation, all of which are read as 'tra"):
+        assert values(open_shards(f"{tmp_path}/*.tar", "train")) == [[0], [1]]
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_stream_says_what_it_leaves_of_its_split(tmp_path: Path) -> None:
     web_shard(tmp_path / "train" / "0.tar", 1)

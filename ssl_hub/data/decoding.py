@@ -164,7 +164,9 @@ def _sample_format(image: Image.Image) -> int:
 
 def has_wide_colours(image: Image.Image) -> bool:
     """Whether an image just opened has several channels of 16 bits, of which Pillow keeps the upper 8 alone."""
-    return not is_wide(image) and any("16" in str(tile.args) for tile in getattr(image, "tile", []))
+    args = [tile.args for tile in getattr(image, "tile", [])]
+    raw_modes = [str(some[0] if isinstance(some, tuple) and some else some) for some in args]  # the rest are lengths
+    return not is_wide(image) and any(";16" in mode and mode != "BGR;16" for mode in raw_modes)  # that is 5, 6, 5 bits
 
 
 def wide_channels(image: Image.Image, stream: BinaryIO, name: str) -> NDArray[np.uint16]:

@@ -4,36 +4,91 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePath
 
 from ssl_hub.data.endings import image_endings
-from ssl_hub.data.splits import meaning, split_names, words_of
+from ssl_hub.data.splits import fold_in, meaning, split_names, words_of
+from ssl_hub.errors import UsageError
 
 DEPTH = 3  # folders below the root that are looked into: data/<configuration>/<split>/
+_MANY = 100
+# Folders that say of what is in them that it is a piece: part-0, 007, year=2024.
+_PIECE = re.compile(
+    r"(?:parts?|shards?|chunks?|pieces?|batch|node|rank|worker|disk)[\W_]*\d+|0\d+|\w+=.+", re.IGNORECASE
+)
 # As `datasets` names them; any name may be a split's.
 _SHARD = re.compile(r"(?P<split>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<rest>.*)")
 
 
-def files_by_split(root: Path, endings: str | tuple[str, ...]) -> dict[str, list[str]]:
-    """Files below ``root`` with one of these endings, as :func:`by_split`; empty where there are none."""
-    return by_split({path.relative_to(root): str(path) for path in sorted(_files(root, endings, DEPTH))})
+def files_below(root: Path, endings: str | tuple[str, ...]) -> dict[PurePath, str]:
+    """Files below ``root`` with one of these endings by their paths from it on, sorted."""
+    return {path.relative_to(root): str(path) for path in sorted(_files(root, endings, DEPTH))}
 
 
-def by_split(files: Mapping[PurePath, str]) -> dict[str, list[str]]:
+def by_split(files: Mapping[PurePath, str], where: str) -> dict[str, list[str]]:
     """Files, given by their paths below the root, by split, each split's sorted.
 
-    As in ``datasets``, a file belongs to the split that its own name is sharded by (``extra-00000-of-00002``), else to
-    the one that a folder above it or its own name speaks of (``train/0.parquet``, ``my-train-0.parquet``). What speaks
-    of none is a split called after its folder or the start of its name, as ``extra.parquet`` beside
-    ``train.parquet`` is; where no file speaks of any, all are ``train``.
+    As in ``datasets``, a file belongs to the split that its own name is sharded by (``extra-00000-of-00002``), or that
+    a folder above it or its own name speaks of (``train/0.parquet``, ``my-train-0.parquet``). What speaks of none is a
+    split called after its folder or the start of its name, as ``extra.parquet`` beside ``train.parquet`` is; where no
+    file speaks of any, all are ``train``.
+
+    Raises :class:`UsageError` where a split would be joined of what may be configurations, ``en/train.parquet`` and
+    ``de/train.parquet``: of folders that are not called as pieces of one are (``part-0``, ``year=2024``).
     """
-    own: dict[str, list[str]] = {}
-    for path, file in files.items():
-        own.setdefault(_own_name(path), []).append(file)
-    if not any(meaning(name) for name in own):
-        return {"train": sorted(file for its in own.values() for file in its)} if own else {}
+    splits = _grouped(files)
+    for split, paths in splits.items():
+        _refuse_configurations(split, paths, where)
+    return {split: sorted(files[path] for path in paths) for split, paths in splits.items()}
+
+
+def _grouped(files: Iterable[PurePath]) -> dict[str, list[PurePath]]:
+    own: dict[str, list[PurePath]] = {}
+    for path in files:
+        own.setdefault(_own_name(path)[0], []).append(path)
+    if not any(map(meaning, own)) and sum(fold_in(name) is not None for name in own) < 2:
+        return {"train": [path for its in own.values() for path in its]} if own else {}
     return {split: own[name] for split, name in split_names(own).items()}
+
+
+def meanings_of(files: Iterable[str]) -> list[str]:
+    """The splits that paths of files speak of, as ``train`` and ``validation``, by the parts in which they differ."""
+    paths = [PurePath(file) for file in files]
+    levels = zip(*(path.parent.parts for path in paths), strict=False)
+    shared = len([*takewhile(lambda level: len({*level}) == 1, levels)])
+    names = {_own_name(PurePath(*path.parts[shared:]))[0] for path in paths}
+    return sorted({split for name in names if (split := meaning(name))})
+
+
+def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) -> None:
+    places: dict[tuple[str, ...], PurePath] = {}
+    sets = set()
+    for path in paths:
+        name, depth = _own_name(path)
+        if not (meaning(name) or fold_in(name)):
+            return
+        place = PurePath(*path.parts[:depth])
+        kept = tuple(part for part in place.parts if part != "data" and not _PIECE.fullmatch(part))
+        fold = fold_in(path.stem) if depth == len(path.parts) - 1 and meaning(name) else None
+        places.setdefault((*kept, fold or ""), path if fold else place)
+        shard = _SHARD.fullmatch(path.name)
+        sets.add((shard["split"], shard["count"], shard["number"]) if shard else path)
+    of_one_set = len(sets) == len(paths) and len({some[:2] if isinstance(some, tuple) else some for some in sets}) == 1
+    if len(places) > 1 and not of_one_set:
+        named = sorted(map(str, places.values()))
+        raise UsageError(
+            f"split {split!r} lies in {len(named)} places of {where} that may hold different data "
+            f"({', '.join(named[:4])}{', ...' if len(named) > 4 else ''}); give the folder of one, as "
+            f"{where}/{named[-1]}, or put the files into one folder where they belong together"
+        )
+
+
+def missing_by_split(root: Path, endings: str | tuple[str, ...]) -> dict[str, list[str]]:
+    """Of each split's files below ``root``, :func:`missing_files`."""
+    files = files_below(root, endings)
+    return {split: missing_files(map(files.__getitem__, paths)) for split, paths in _grouped(files).items()}
 
 
 def missing_files(files: Iterable[str]) -> list[str]:
@@ -52,23 +107,32 @@ def missing_files(files: Iterable[str]) -> list[str]:
     ]
 
 
-def _own_name(path: PurePath) -> str:
-    sharded = _SHARD.fullmatch(path.stem)
-    if sharded:
-        return sharded["split"]
-    folders = [part for part in path.parts[:-1] if part != "data"]
-    for folder in reversed(folders):
-        if meaning(folder):
-            return folder
-    word = next((word for word in words_of(path.stem) if meaning(word)), None)
-    return word or (folders[-1] if folders else path.stem.partition("-")[0])
+def _own_name(path: PurePath) -> tuple[str, int]:
+    """What says of a file which split it is of, and which of its path's parts that is: the last for its own name."""
+    last, stem = len(path.parts) - 1, path.stem
+    sharded = _SHARD.fullmatch(stem)
+    if sharded and meaning(sharded["split"]):
+        return sharded["split"], last
+    folders = [(part, place) for place, part in enumerate(path.parts[:-1]) if part != "data"][::-1]
+    word = next((word for word in words_of(stem) if meaning(word)), None)
+    fold = fold_in(stem)
+    candidates = [
+        *(folder for folder in folders if meaning(folder[0])),
+        *([(word, last)] if word else []),
+        *(folder for folder in folders if fold_in(folder[0])),
+        *([(fold, last)] if fold else []),
+        *([(sharded["split"], last)] if sharded else []),
+        *folders,
+        (stem.partition("-")[0], last),
+    ]
+    return candidates[0]
 
 
 def _files(folder: Path, endings: str | tuple[str, ...], depth: int) -> list[Path]:
-    """Files with such endings; a folder below the first whose first files are images is left alone: it may be huge."""
+    """Files with such endings; a folder below the first that begins with many images is left alone: it may be huge."""
     found: list[Path] = []
     inner: list[Path] = []
-    images = image_endings()
+    images, seen = image_endings(), 0
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -78,7 +142,8 @@ def _files(folder: Path, endings: str | tuple[str, ...], depth: int) -> list[Pat
                 if name.endswith(endings):
                     found.append(Path(entry.path))
                 elif name.endswith(images):
-                    if depth < DEPTH and not found:
+                    seen += 1
+                    if depth < DEPTH and not found and seen == _MANY:
                         return []
                 elif depth > 0 and entry.is_dir():
                     inner.append(Path(entry.path))

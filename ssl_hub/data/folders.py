@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.passed_over import BESIDE_SPLITS, PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.reading import Reading
-from ssl_hub.data.splits import HELD_OUT, meaning, resolve_split, speaking_of_splits, split_names
+from ssl_hub.data.splits import HELD_OUT, is_fold, meaning, resolve_split, speaking_of_splits, split_names
 from ssl_hub.data.stored import Files
 from ssl_hub.errors import UsageError
 
@@ -21,16 +21,19 @@ _LEVELS = 3  # of folders that hold one folder alone, as unpacked archives do, a
 _NOT_OURS = frozenset(  # what systems leave
     ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "__pycache__")
 )
-_PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
-_ABOUT_PICTURES = frozenset(("annotation", "annotations", "label", "labels", "mask", "masks", "segmentation"))
+PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
+ABOUT_PICTURES = frozenset(
+    ("annotation", "annotations", "label", "labels", "mask", "masks", "segmentation", "segmentationclass",
+     "segmentationobject")
+)  # fmt: skip
 
 
 class ImageFolder:
     """Images below ``root``: class folders, below split folders or not, or a flat folder of unlabelled images.
 
-    Classes are the names of the class folders, sorted; every split uses those of ``train`` where it has any, so a split
-    that lacks a class keeps the others' labels. Hidden files and folders and files that are not images are passed over,
-    and counted.
+    Classes are the names of the class folders, sorted; every split uses those of ``train`` where it has any, and folds
+    those of all folds, so that a split that lacks a class keeps the others' labels. Hidden files and folders, and files
+    that are not images, are passed over and counted.
     """
 
     def __init__(self, root: Path, reading: Reading) -> None:
@@ -53,8 +56,9 @@ class ImageFolder:
             if self.root / name not in self._folders.values():
                 holds_images = any(images for images, _ in _images_below(self.root / name, PassedOver()))
                 passed.add(BESIDE_SPLITS if holds_images else "folder without images", name)
-        train = self._folders.get("train") if found != "train" else None
-        classes = [] if train is None else _listing(_unwrapped(train), PassedOver())[0]
+        folds = [folder for name, folder in self._folders.items() if is_fold(name)] if is_fold(found) else []
+        train = [self._folders["train"]] if found != "train" and "train" in self._folders else folds
+        classes = sorted({name for folder in train for name in _listing(_unwrapped(folder), PassedOver())[0]})
         return self._source(_unwrapped(self._folders[found]), found, classes, passed)
 
     def _whole(self, split: str) -> Source:
@@ -84,6 +88,7 @@ class ImageFolder:
             source = Source(self.recorded, split, Files(folder, loose, self.values))
         else:
             _refuse_annotations(folder, class_folders)
+            _refuse_splits(folder, class_folders)
             source = self._labelled(folder, split, class_folders, reference or class_folders, passed)
         source.passed_over = passed
         return source
@@ -213,13 +218,28 @@ def _images_below(folder: Path, passed: PassedOver) -> Iterator[tuple[list[str],
 
 
 def _refuse_annotations(folder: Path, class_folders: list[str]) -> None:
-    lower = {name.lower(): name for name in class_folders}
-    pictures, about = lower.keys() & _PICTURES, lower.keys() & _ABOUT_PICTURES
-    if pictures and about:
-        one, other = lower[min(pictures)], lower[min(about)]
+    if found := pictures_and_annotations(class_folders):
+        one, other = found
         raise UsageError(
             f"{folder} holds {one!r} beside {other!r}: pictures and what is drawn or said about them, not classes; "
             f"give {folder / one}"
+        )
+
+
+def pictures_and_annotations(folders: Collection[str]) -> tuple[str, str] | None:
+    """One folder of each kind where these hold both, as ``images`` beside ``masks``."""
+    lower = {name.lower(): name for name in folders}
+    pictures, about = lower.keys() & PICTURES, lower.keys() & ABOUT_PICTURES
+    return (lower[min(pictures)], lower[min(about)]) if pictures and about else None
+
+
+def _refuse_splits(folder: Path, class_folders: list[str]) -> None:
+    """Where ``folder`` is a split, and its classes would be splits: ``fold1/train`` and ``fold1/test``."""
+    named = speaking_of_splits(class_folders)
+    if len(named) > 1 and ({"train"} < {*map(meaning, named)} or len(named) == len(class_folders)):
+        raise UsageError(
+            f"{folder}, which is called as a split, holds folders called as splits ({', '.join(named[:3])}) where "
+            f"classes are expected; give {folder} where these are the splits"
         )
 
 

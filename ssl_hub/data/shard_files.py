@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import glob
+import warnings
 from pathlib import Path, PurePath
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
 from ssl_hub.data.endings import ARCHIVES
-from ssl_hub.data.file_splits import DEPTH, by_split, files_by_split
+from ssl_hub.data.file_splits import DEPTH, by_split, files_below, meanings_of
 from ssl_hub.errors import UsageError
 
 ENDINGS = (ARCHIVES, (".parquet",))
@@ -17,16 +18,15 @@ ENDINGS = (ARCHIVES, (".parquet",))
 def shard_files(data: str) -> dict[str, list[str]] | None:
     """The files of one kind that ``data`` means by split, in order; None where it is no path, address or pattern.
 
-    Files of a folder belong to splits as in :func:`~ssl_hub.data.file_splits.files_by_split`, and so do those of an
+    Files of a folder belong to splits as in :func:`~ssl_hub.data.file_splits.by_split`, and so do those of an
     address; those of a local pattern are all ``train``. Raises :class:`UsageError` with what was found instead.
     """
     if is_address(data):
         return _at_address(data)
     path = expanded(data)
     if path.is_dir():
-        for ending in ENDINGS:
-            if splits := files_by_split(path, ending):
-                return splits
+        if found := _one_kind(data, files_below(path, sum(ENDINGS, ()))):
+            return by_split(found, str(path))
         raise UsageError(
             f"{data} holds no .tar or .parquet files to stream; set data.stream=false if it is a folder of images"
         )
@@ -37,10 +37,9 @@ def shard_files(data: str) -> dict[str, list[str]] | None:
 def _at_address(data: str) -> dict[str, list[str]]:
     every = sum(ENDINGS, ())
     if is_folder(data, every):
-        found = below(data, every, DEPTH)
-        for ending in ENDINGS:
-            if its := {PurePath(name): file for name, file in found.items() if has_ending(name, ending)}:
-                return by_split(its)
+        below_it = {PurePath(name): file for name, file in below(data, every, DEPTH).items()}
+        if found := _one_kind(shown(data), below_it):
+            return by_split(found, shown(data).rstrip("/"))
         raise UsageError(f"{shown(data)} holds no .tar or .parquet files to stream")
     files = matching(data, every)
     if not files:
@@ -48,11 +47,28 @@ def _at_address(data: str) -> dict[str, list[str]]:
     return _of_one_kind(data, files)
 
 
+def _one_kind(data: str, files: dict[PurePath, str]) -> dict[PurePath, str]:
+    """The same, or :class:`UsageError` where some are archives and some are tables."""
+    first = [next((str(path) for path in files if has_ending(path.name, ending)), None) for ending in ENDINGS]
+    if None not in first:
+        raise UsageError(
+            f"{data} holds both .tar and .parquet files ({first[0]}, {first[1]}); give those that are meant by a "
+            f"pattern, as {data.rstrip('/')}/**/*.parquet"
+        )
+    return files
+
+
 def _of_one_kind(data: str, files: list[str]) -> dict[str, list[str]]:
     if not any(all(has_ending(file, ending) for file in files) for ending in ENDINGS):
         raise UsageError(
             f"{shown(data)} matches {file_name(files[0])!r}; a stream is a folder or a pattern of .tar or of "
             ".parquet files, or a Hub dataset"
+        )
+    if len(spoken := meanings_of(files)) > 1:
+        warnings.warn(
+            f"{shown(data)} names files of {' and '.join(spoken)}, all of which are read as 'train'; where these are "
+            "different splits, give a folder, or a pattern of one",
+            stacklevel=2,
         )
     return {"train": files}
 

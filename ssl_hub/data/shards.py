@@ -20,8 +20,8 @@ from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
 from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.shard_files import shard_files
-from ssl_hub.data.splits import resolve_split, split_names
-from ssl_hub.data.tar_members import Member, is_image, members, sample_of
+from ssl_hub.data.splits import resolve_split, split_names, warn_of_others
+from ssl_hub.data.tar_members import Folders, Member, is_image, members, sample_of
 from ssl_hub.errors import UsageError
 
 _PARQUET_ROWS = 64  # read at a time
@@ -83,9 +83,11 @@ class TarShards(_Files):
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number, sample, passed = self.files[shard], 0, ("", ""), ("", "")
         name = shown(file)
+        folders = Folders(name)
         try:
             with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=Member) as archive:
                 for member in filter(is_image, members(archive)):
+                    folders.add(member.name)
                     key, kind = sample_of(member.name)
                     if key != passed[0]:
                         self._check(passed, sample[0], name)
@@ -96,7 +98,8 @@ class TarShards(_Files):
                     if key == sample[0]:
                         raise UsageError(
                             f"sample {key!r} of shard {name} holds several images, {sample[1]} and {kind}; set "
-                            f"data.image_column to the one that is meant, as in data.image_column={sample[1]}"
+                            f"data.image_column to the one that is meant, as in data.image_column={sample[1]}; where "
+                            "these dots are of the files' names, pack them under names without"
                         )
                     sample = key, kind
                     if number >= start:
@@ -208,7 +211,7 @@ class HubShards:
     def __init__(self, address: Address, split: str, image_column: str | None, where: str) -> None:
         stream = load_hub(address, streaming=True)
         names = split_names(stream)
-        found = resolve_split(split, names, where)
+        found = resolve_split(split, names, where, joins=False)
         rows = stream[names[found]]
         sizes = rows.info.splits or {}
         self.where = f"split {found!r} of {where}"
@@ -250,7 +253,9 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
         raise UsageError(f"{data!r} is registered data, which is no stream; set data.stream=false")
     splits, where = shard_files(data), f"stream {data!r}"
     if splits is not None:
-        files = splits[resolve_split(split, splits, where)]
+        found = resolve_split(split, splits, where, joins=False)
+        warn_of_others(split, {found}, splits, where)
+        files = splits[found]
         tables = has_ending(files[0], (".parquet",))
         return ParquetShards(files, image_column, where) if tables else TarShards(files, image_column).check()
     address = hub_address(data)

@@ -15,7 +15,7 @@ from ssl_hub.data.images import Source, joined
 from ssl_hub.data.layouts import find_layout
 from ssl_hub.data.reading import Reading
 from ssl_hub.data.registered import SOURCES
-from ssl_hub.data.splits import Part, parse_split
+from ssl_hub.data.splits import Part, parse_split, warn_of_others
 from ssl_hub.data.value_range import ValueRange
 from ssl_hub.errors import UsageError
 
@@ -48,6 +48,8 @@ def open_source(
     layout = find_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
     wholes = [layout.open(part.name) for part in parts]
     opened = [_taken(whole, part) for whole, part in zip(wholes, parts, strict=True)]
+    if data not in SOURCES:
+        warn_of_others(split, {whole.split for whole in wholes}, layout.splits, layout.name)
     _refuse_twice(split, [whole.split for whole in wholes], opened)
     return opened[0] if len(opened) == 1 else joined(opened, opened[0].name, "+".join(part.split for part in opened))
 

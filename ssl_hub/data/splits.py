@@ -6,6 +6,7 @@ The one place for such names. Folders, tables and shards ask it, so the same nam
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -30,6 +31,8 @@ _MEANING = {word: split for split, words in WORDS.items() for word in words}
 
 _HELD_OUT = re.compile(r"(?:hold|held)[\W_]?out", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")  # more than the "-._ 0-9" of `datasets`, and camelCase
+_FOLD = re.compile(r"(?:k[\W_]?)?folds?[\W_]*\d+|(?:cv|split)[\W_]*\d+", re.IGNORECASE)
+_FOLD_OF_FILES = re.compile(r"(?<![a-z])folds?[\W_]*\d+", re.IGNORECASE)  # split_000.parquet may be any piece
 # What may stand beside the word and says nothing else: train_images, test set, val2017, trainA.
 _FILLERS = frozenset(
     ("a", "b", "c", "all", "crop", "cropped", "data", "dataset", "file", "files", "final", "folder", "full", "image",
@@ -56,12 +59,25 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
     """Those of the folder names ``names`` that speak of a split and of nothing else.
 
     Besides the word there may be fillers, as in ``train_images``, or what the name of another split has too, as in
-    ``mnist_train`` and ``mnist_test``. So ``test_tube`` beside ``beaker`` is a class.
+    ``mnist_train`` and ``mnist_test``. So ``test_tube`` beside ``beaker`` is a class. Folds, ``fold1`` and ``fold2``,
+    are splits of their own names.
     """
     spoken = {name: split for name in names if (split := meaning(name))}
     rest = {name: tuple(word for word in words_of(name) if word not in _MEANING) for name in spoken}
     splits_with = {words: {spoken[name] for name in spoken if rest[name] == words} for words in {*rest.values()}}
-    return [name for name, words in rest.items() if len(splits_with[words]) > 1 or _FILLERS.issuperset(words)]
+    folds = [name for name in names if name not in spoken and is_fold(name)]
+    spoken_alone = [name for name, words in rest.items() if len(splits_with[words]) > 1 or _FILLERS.issuperset(words)]
+    return spoken_alone + (folds if len(folds) > 1 else [])
+
+
+def is_fold(name: str) -> bool:
+    return _FOLD.fullmatch(name) is not None
+
+
+def fold_in(name: str) -> str | None:
+    """What a file's or folder's name says of a fold: ``fold1`` of ``data-fold1-000``."""
+    found = _FOLD_OF_FILES.search(name)
+    return found[0] if found else None
 
 
 def split_names(names: Collection[str]) -> dict[str, str]:
@@ -80,21 +96,37 @@ def _usual(name: str) -> str:
     return lower if lower in _OWN else meaning(name) or name
 
 
-def resolve_split(split: str, available: Collection[str], where: str) -> str:
+def resolve_split(split: str, available: Collection[str], where: str, *, joins: bool = True) -> str:
     """The available split that ``split`` means. Raises :class:`UsageError` listing what ``where`` has.
 
     An exact name wins, then one that means the same. Public data names its held-out split ``test``, ``validation``,
     ``val``, ``valid``, ``dev`` or ``eval``; where the one asked for is absent, validation names are preferred to each
-    other before ``test``.
+    other before ``test``, and neither stands for several that mean the same (``testA`` and ``testB``). ``joins`` says
+    whether ``+`` may join several.
     """
     for name in (split, _usual(split), meaning(split)):
         if name is not None and name in available:
             return name
+    same = [name for name in available if meaning(name) is not None and meaning(name) == meaning(split)]
     if _usual(split) in HELD_OUT:
         for other in _STAND_IN:
-            if other in available:
+            if other in (same or available):
                 return other
-    raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}")
+    together = sorted(same or [name for name in available if is_fold(name)])
+    joined = f"; several are joined by '+', as {'+'.join(together)}" if joins and len(together) > 1 else ""
+    raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}{joined}")
+
+
+def warn_of_others(split: str, taken: Collection[str], available: Collection[str], where: str) -> None:
+    """Warn of what means the same as the splits that were taken and is left out: ``Train`` beside ``train``."""
+    meant = {meaning(name) for name in taken} - {None}
+    others = sorted(name for name in available if name not in taken and meaning(name) in meant)
+    if others:
+        warnings.warn(
+            f"split {split!r} of {where} is {', '.join(sorted(taken))} alone: {', '.join(others)}, by the name of the "
+            "same split, is left out; where they belong together, put them into one folder",
+            stacklevel=3,
+        )
 
 
 class Part(NamedTuple):

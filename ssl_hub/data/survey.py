@@ -9,8 +9,8 @@ from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import has_ending, is_address
-from ssl_hub.data.endings import ARCHIVES
-from ssl_hub.data.file_splits import files_by_split, missing_files
+from ssl_hub.data.endings import ARCHIVES, TABLES, image_endings
+from ssl_hub.data.file_splits import files_below, missing_files
 from ssl_hub.data.fingerprint import fingerprint
 from ssl_hub.data.images import Source
 from ssl_hub.data.inventory import Progress, inventory, summary, without_progress
@@ -19,6 +19,7 @@ from ssl_hub.data.look import look_at
 from ssl_hub.data.overlap import duplicates
 from ssl_hub.data.passed_over import MISSING, PassedOver
 from ssl_hub.data.reading import Reading
+from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.shards import Shards, open_shards
 from ssl_hub.data.splits import WORDS, meaning
@@ -42,7 +43,8 @@ def survey(
 ) -> dict[str, Any]:
     """All that is known of ``data`` without training on it, as plain JSON.
 
-    Keys: ``data``; ``stream`` (whether it can be read as nothing else); ``range``; ``thorough``; ``splits``, each an
+    Keys: ``data``; ``is_path`` (whether it is no name of registered data or of the Hub);
+    ``stream`` (whether it can be read as nothing else); ``range``; ``thorough``; ``splits``, each an
     :func:`~ssl_hub.data.inventory.inventory` with ``called``, what the data calls it, and a ``fingerprint``, or with
     ``error``, why it cannot be opened; and ``duplicates``, None where contents were not compared (over 256 MB, unless
     ``thorough``).
@@ -50,7 +52,14 @@ def survey(
     Raises :class:`UsageError` where no split can be opened.
     """
     values = ValueRange.parse(value_range)
-    found: dict[str, Any] = {"data": data, "stream": False, "range": value_range, "thorough": thorough}
+    is_path = data not in SOURCES and expanded(data).exists()
+    found: dict[str, Any] = {
+        "data": data,
+        "is_path": is_path,
+        "stream": False,
+        "range": value_range,
+        "thorough": thorough,
+    }
     if files := _streamed(data):
         return found | {"stream": True, "splits": _of_streams(data, files, image_column, values), "duplicates": None}
     layout = find_layout(data, Reading(image_column, label_column, values))
@@ -96,10 +105,17 @@ def _stored_bytes(source: Source) -> int:
 def _streamed(data: str) -> dict[str, list[str]]:
     """Files by split of what can be read as a stream alone: an address, a pattern, archives."""
     path = expanded(data)
-    archives = bool(files_by_split(path, ARCHIVES)) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
+    archives = _archives_alone(path) if path.is_dir() else path.is_file() and has_ending(data, ARCHIVES)
     if not (archives or is_address(data) or (re.search(r"[*{\[]", data) and not path.exists())):
         return {}
     return shard_files(data) or {}
+
+
+def _archives_alone(folder: Path) -> bool:
+    """Whether a folder has archives and neither tables nor images, which would be read and not they."""
+    if not files_below(folder, ARCHIVES) or files_below(folder, TABLES):
+        return False
+    return not any(path.suffix.lower() in image_endings() for path in folder.rglob("*"))
 
 
 def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None, values: ValueRange) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ssl_hub.data.columns import (
     unusable_labels,
 )
 from ssl_hub.data.endings import TABLES, image_endings
-from ssl_hub.data.file_splits import files_by_split, missing_files
+from ssl_hub.data.file_splits import by_split, files_below, missing_by_split
 from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
 from ssl_hub.data.passed_over import MISSING, NAMES_SPLITS, NO_CLASSES
@@ -78,8 +78,9 @@ class Table:
             return unlabelled
         classes, indices = classes_and_labels(rows, labels)
         if found != "train" and "train" in self.splits:
-            train_classes, _ = classes_and_labels(self._openers[self.splits["train"]](), labels)
-            classes, indices = aligned(classes, indices, train_classes, where)
+            train = self._openers[self.splits["train"]]()
+            if labels in train.features:  # else it has no labels
+                classes, indices = aligned(classes, indices, classes_and_labels(train, labels)[0], where)
         return Source(self.recorded, found, column, classes=classes, labels=indices)
 
 
@@ -88,8 +89,7 @@ def find_table(root: Path, reading: Reading) -> Table | None:
     openers = _saved(root) or _declared(root) or _files(root, may_hold_paths=reading.image_column is not None)
     if not openers:
         return None
-    missing = {split: missing_files(files) for split, files in files_by_split(root, TABLES).items()}
-    return Table(str(root), openers, reading, root.resolve().name, missing)
+    return Table(str(root), openers, reading, root.resolve().name, missing_by_split(root, TABLES))
 
 
 def hub_table(name: str, address: Address, reading: Reading) -> Table:
@@ -99,7 +99,8 @@ def hub_table(name: str, address: Address, reading: Reading) -> Table:
 
 def copy_of_hub(root: Path, config: str, reading: Reading) -> Table:
     """One configuration of a copy of a Hub dataset, whose README names several."""
-    return Table(f"{root}:{config}", _opened(load_hub(Address(str(root), config))), reading, root.resolve().name)
+    recorded = f"{root.resolve().name}:{config}"
+    return Table(f"{root}:{config}", _opened(load_hub(Address(str(root), config))), reading, recorded)
 
 
 def _opened(splits: Mapping[Any, Any]) -> dict[str, Opener]:
@@ -142,9 +143,9 @@ def _files(root: Path, *, may_hold_paths: bool) -> dict[str, Opener]:
     """Splits of the parquet or arrow files below ``root``; ``datasets`` copies them once to its cache, which all
     processes map into memory."""
     for ending in TABLES:
-        splits = files_by_split(root, ending)
-        if splits and (may_hold_paths or not _is_about_images(root, next(iter(splits.values()))[0])):
-            return {split: _opener(paths, ending) for split, paths in splits.items()}
+        files = files_below(root, ending)
+        if files and (may_hold_paths or not _is_about_images(root, next(iter(files.values())))):
+            return {split: _opener(paths, ending) for split, paths in by_split(files, str(root)).items()}
     return {}
 
 

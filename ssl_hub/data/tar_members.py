@@ -7,6 +7,9 @@ import tarfile
 from collections.abc import Iterator
 
 from ssl_hub.data.endings import ending_of, image_endings
+from ssl_hub.data.folders import ABOUT_PICTURES, PICTURES, pictures_and_annotations
+from ssl_hub.data.splits import meaning, speaking_of_splits
+from ssl_hub.errors import UsageError
 
 _BEYOND = 2**16  # bytes after the mark of a tar file's end that are looked at; tools fill up to 10240
 
@@ -46,8 +49,48 @@ def is_image(member: tarfile.TarInfo) -> bool:
     return member.isfile()
 
 
+class Folders:
+    """The folders that images of one tar file lie in, as far as it was read: they are to be of one split."""
+
+    def __init__(self, shard: str) -> None:
+        self._shard = shard
+        self._seen: set[str] = set()
+        self._telling: dict[str, set[str]] = {}  # by the folder that they lie in
+
+    def add(self, member: str) -> None:
+        """Raises :class:`UsageError` where splits lie beside each other, or pictures beside what is drawn of them."""
+        folder = member.rpartition("/")[0]
+        if folder in self._seen:
+            return
+        self._seen.add(folder)
+        above = ""
+        for name in folder.split("/"):
+            if meaning(name) or name.lower() in PICTURES | ABOUT_PICTURES:
+                telling = self._telling.setdefault(above, set())
+                telling.add(name)
+                self._refuse(telling)
+            above += name + "/"
+
+    def _refuse(self, telling: set[str]) -> None:
+        splits = speaking_of_splits(sorted(telling))
+        if {"train"} < {*map(meaning, splits)}:
+            raise UsageError(
+                f"shard {self._shard} holds the splits {' and '.join(splits)}, and a tar file is of one; unpack it and "
+                "set data.stream=false, or pack each split into files of its own"
+            )
+        if found := pictures_and_annotations(telling):
+            raise UsageError(
+                f"shard {self._shard} holds {found[0]!r} beside {found[1]!r}: pictures and what is drawn or said about "
+                f"them; pack {found[0]!r} alone"
+            )
+
+
+# A kind begins with a letter and is one word: jpg, seg.png. What does not is of the name: 2024.01.02_a, v1.5mm, Mr. X.
+_SAMPLE = re.compile(r"(.[^.]*(?:\.(?![a-z][\w-]*(?:\.|$))[^.]*)*)\.(.+)", re.IGNORECASE | re.DOTALL)
+
+
 def sample_of(member: str) -> tuple[str, str]:
     """The sample's name and the kind of the image in it: ``a/s`` and ``seg.png``; numbers belong to the name."""
     folder, slash, base = member.rpartition("/")
-    name = re.fullmatch(r"([^.]+(?:\.\d+)*)\.(.+)", base)
+    name = _SAMPLE.fullmatch(base)
     return (folder + slash + name[1], name[2].lower()) if name else (member, "")

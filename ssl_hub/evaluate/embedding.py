@@ -19,7 +19,7 @@ from ssl_hub.data.look import digest
 from ssl_hub.data.overlap import content_of
 from ssl_hub.data.sources import Source, open_source
 from ssl_hub.errors import UsageError
-from ssl_hub.evaluate.extraction import known_of, warn_of_dim_images
+from ssl_hub.evaluate.extraction import known_of, warn_of_dim_images, warn_of_what_was_left_out
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
@@ -168,6 +168,7 @@ def open_split(
         value_range=values,
     )
     warn_of_dim_images(source, values)
+    warn_of_what_was_left_out([source])
     return source
 
 

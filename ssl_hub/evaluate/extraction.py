@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from ssl_hub.evaluate.labels import Labels, check_labels, labels_of
 from ssl_hub.evaluate.overlap import copies_in
 from ssl_hub.limits import COUNT, SEED, SIDE, VALUE_RANGE, ZERO_OR_MORE, check, number, or_none, whole
 from ssl_hub.processes import speaks
-from ssl_hub.zoo.advice import dim_in_words, is_dim, is_wide, suggested_range
+from ssl_hub.zoo.advice import dim_in_words, is_dim, is_wide, of_what_was_left_out, suggested_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +110,7 @@ def sources_of(
     for source in opened:
         same_data(accelerator, source)
     warn_of_dim_images(opened[0], columns["value_range"])
+    warn_of_what_was_left_out(opened)
     if extraction.holdout is not None:
         return held_out(opened[0], extraction.holdout, extraction.seed, accelerator)
     return opened[0], opened[-1]
@@ -123,6 +125,15 @@ def warn_of_dim_images(source: Source, value_range: str) -> None:
     if "values" in seen and is_wide(seen) and is_dim(seen):
         told = dim_in_words(source.split, seen)
         print(f"warning: {told}; their range is {suggested_range(seen)} (--range, data.range)", file=sys.stderr)
+
+
+def warn_of_what_was_left_out(sources: Sequence[Source]) -> None:
+    """Say on stderr what may be missing of what is measured: shards, folders beside splits, files of other kinds."""
+    if speaks():
+        found = [one for source in sources for one in of_what_was_left_out(source.split, source.passed_over.as_json())]
+        for finding in dict.fromkeys(found):
+            if finding.harm > 1:
+                print(f"warning: {finding.text}; {finding.fix}", file=sys.stderr)
 
 
 def held_out(source: Source, share: float, seed: int, accelerator: Accelerator | None = None) -> tuple[Source, Source]:

@@ -66,7 +66,8 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(2, text, f"where they belong together, join them: {joined}")
     if "train" not in survey["splits"]:
         names = ", ".join(survey["splits"])
-        yield Finding(2, f"there is no split 'train'; there are {names}", f"set data.pretrain_split to one of {names}")
+        fix = f"set data.pretrain_split to one of {names}, or to several joined by '+'"
+        yield Finding(2, f"there is no split 'train'; there are {names}", fix)
     elif len(survey["splits"]) == 1 and not survey["stream"]:
         yield Finding(0, "there is no held-out split", "lay out test/ beside train/, or probe with --folds 5")
 
@@ -174,8 +175,9 @@ def suggested_range(seen: Mapping[str, Any]) -> str:
     return f"{low:.6g},{high:.6g}"
 
 
-def _of_files(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
-    for reason, some in known["passed_over"].items():
+def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator[Finding]:
+    """By what a source has passed over: files, folders and rows that are not in the split and may be meant to be."""
+    for reason, some in passed_over.items():
         if reason == MISSING:
             text = f"by the names of the others, {some['number']:,} files of {split!r} are missing ({some['example']})"
             yield Finding(2, text, "what is there is taken for all of it")
@@ -189,6 +191,10 @@ def _of_files(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",
                           "where they are images, store them as PNG, TIFF or JPEG")  # fmt: skip
+
+
+def _of_files(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
+    yield from of_what_was_left_out(split, known["passed_over"])
     for reason in {".csv", ".json", ".jsonl"} & known["passed_over"].keys():
         if known["classes"] is None:
             example = known["passed_over"][reason]["example"]

@@ -56,7 +56,7 @@ def plan(survey: Mapping[str, Any]) -> Plan | None:
     if "shorter" not in seen or (images is not None and images < FEWEST_IMAGES):
         return None
     own = [name for name in RECIPES.names("directpred-*") if RECIPES[name].data.name == survey["data"]]
-    if own:
+    if own and not survey["is_path"]:  # a folder may be called anything
         return Plan(own[0], {}, ("a recipe for this very data",))
     side = seen["shorter"][1]
     name, size = _recipe_for(side, images)

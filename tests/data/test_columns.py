@@ -378,6 +378,25 @@ def test_configurations_of_a_copy_of_a_hub_dataset(tmp_path: Path) -> None:
         open_source(f"{tmp_path}:c", "train")
 
 
+def test_configurations_in_folders_are_not_joined(tmp_path: Path) -> None:
+    for name, labels in (("en", [1, 0, 1]), ("de", [0])):
+        (tmp_path / name).mkdir()
+        rows(labels, ["ant", "bee"]).to_parquet(tmp_path / name / "train.parquet")
+    with pytest.raises(UsageError, match=rf"\(de, en\); give the folder of one, as {tmp_path}/en,"):
+        open_source(str(tmp_path), "train")
+    assert len(open_source(f"{tmp_path}/en", "train")) == 3
+    configs = "".join(f"- config_name: {n}\n  data_files: {n}/*.parquet\n" for n in ("en", "de"))
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
+    german = open_source(f"{tmp_path}:de", "train")
+    assert len(german) == 1 and german.name == f"{tmp_path.name}:de"
+
+
+def test_labels_of_a_test_split_beside_a_train_split_that_has_none() -> None:
+    train = rows([0, 0]).remove_columns("label")
+    source = opened(train, rows([1, 0], ["ant", "bee"]), "test")
+    assert source.classes == ("ant", "bee") and source.labels is not None and source.labels.tolist() == [1, 0]
+
+
 def test_lists_of_images_are_no_column_of_images() -> None:
     both = {"image": Image(), "others": List(Image())}
     assert find_image_column(Features(both), None, "t") == "image"

@@ -1,6 +1,7 @@
 """Layouts and files as public data sets, archives, systems and tools leave them: each opened, or refused."""
 
 import unicodedata
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -104,6 +105,15 @@ OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
         ["train/__none__/1.png", "train/a/1.png", "test/a/1.png"],
         [("train", 2, ("__none__", "a")), ("test", 1, ("__none__", "a"))],
     ),
+    "folds": (
+        ["fold1/a/1.png", "fold1/b/1.png", "fold2/a/1.png", "fold2/b/1.png"],
+        [("fold1", 2, ("a", "b")), ("fold1+fold2", 4, ("a", "b"))],
+    ),
+    "folds that lack a class": (
+        ["fold1/a/1.png", "fold2/b/1.png", "fold3/a/1.png"],
+        [("fold1+fold2", 2, ("a", "b")), ("fold3", 1, ("a", "b"))],
+    ),
+    "one class called as a fold": (["fold_1/1.png", "flat/1.png"], [("train", 2, ("flat", "fold_1"))]),
     "rare endings": (["1.jfif", "2.jpe", "3.jp2", "4.tga", "5.avif", "6.webp", "7.ppm"], [("train", 7, FLAT)]),
 }
 
@@ -129,6 +139,14 @@ REFUSED: Mapping[str, tuple[list[str], str]] = {
     "splits some folders down, beside others": (
         ["data/images/train/a/1.png", "data/images/val/a/1.png", "data/readme/about.txt"],
         r"class folder .*data holds folders called as splits \((train, val)\); .* give the folder that holds them",
+    ),
+    "folds that are asked for as a whole": (
+        ["Fold_1/a/1.png", "Fold_2/a/1.png", "notes.txt"],
+        r"has no split 'train'; it has Fold_1, Fold_2; several are joined by '\+', as Fold_1\+Fold_2$",
+    ),
+    "splits below a split": (
+        ["train/train/a/1.png", "train/test/a/1.png"],
+        r"/train, which is called as a split, holds folders called as splits \(test, train\) .*; give .*/train where",
     ),
     "pickled batches": (
         ["data_batch_1", "data_batch_2", "batches.meta"],
@@ -186,6 +204,32 @@ def test_refused(tmp_path: Path, habit: str) -> None:
     with pytest.raises(UsageError, match=text) as error:
         open_source(str(lay_out(tmp_path / "data", names)), "train")
     assert "\n" not in str(error.value)
+
+
+def test_splits_below_folds_are_no_classes(tmp_path: Path) -> None:
+    names = [f"fold{n}/{split}/a/1.png" for n in (1, 2) for split in ("train", "test")]
+    root = lay_out(tmp_path / "data", names)
+    with pytest.raises(
+        UsageError, match=r"/fold1, .* holds folders called as splits \(test, train\) .*; give .*/fold1 "
+    ):
+        open_source(str(root), "fold1")
+    assert len(open_source(str(root / "fold1"), "test")) == 1
+
+
+def test_another_folder_of_the_same_split_is_said(tmp_path: Path) -> None:
+    root = str(lay_out(tmp_path / "data", ["train/a/1.png", "Train/a/2.png", "test/a/1.png"]))
+    with pytest.warns(UserWarning, match=r"^split 'train' of .* is train alone: Train, by .* is left out"):
+        assert len(open_source(root, "train")) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(open_source(root, "train+Train")) == 2
+        assert len(open_source(root, "test")) == 1
+
+
+def test_a_split_does_not_stand_for_several_of_another_meaning(tmp_path: Path) -> None:
+    root = lay_out(tmp_path / "data", ["train/1.png", "val/1.png", "testA/1.png", "testB/1.png"])
+    with pytest.raises(UsageError, match=r"has no split 'test'; it has testA, testB, train, val"):
+        open_source(str(root), "test")
 
 
 def test_a_folder_that_is_linked(tmp_path: Path) -> None:

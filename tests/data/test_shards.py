@@ -181,8 +181,52 @@ def test_a_second_image_of_a_later_sample_is_no_sample(tmp_path: Path) -> None:
 
 
 def test_dots_in_names(tmp_path: Path) -> None:
-    write_tar(tmp_path / "a.tar", {f"photo.{n:03}.jpg": png(n) for n in range(3)})
-    assert values(open_shards(str(tmp_path), "train")) == [[0, 1, 2]]
+    names = ("photo.000.jpg", "2024.01.02_a.jpg", "2024.01.02_b.JPG", "2024.01.03.a b.jpg", "x_0.25_y.jpg", "Mr. X.jpg")
+    write_tar(tmp_path / "a.tar", {name: png(n) for n, name in enumerate(names)})
+    for column in (None, "jpg"):
+        assert values(open_shards(str(tmp_path), "train", image_column=column)) == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_dots_that_may_be_of_names_are_asked_for(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"john.doe.jpg": png(0), "john.smith.jpg": png(1)})
+    with pytest.raises(UsageError, match=r"doe\.jpg and smith\.jpg; set .*; where these dots are of the files' names"):
+        open_shards(str(tmp_path), "train")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("d/train/a/1.png", "d/val/a/1.png"), r"a\.tar holds the splits train and val, and a tar file is of one"),
+        (("VOC/JPEGImages/1.png", "VOC/SegmentationClass/1.png"), r"'JPEGImages' beside 'SegmentationClass': pict"),
+    ],
+)
+def test_a_tar_file_is_of_one_split_and_of_pictures(tmp_path: Path, names: tuple[str, str], text: str) -> None:
+    write_tar(tmp_path / "a.tar", {name: png(0) for name in names})
+    with pytest.raises(UsageError, match=text):
+        open_shards(str(tmp_path), "train")
+
+
+def test_archives_beside_tables_are_asked_for(tmp_path: Path) -> None:
+    web_shard(tmp_path / "original" / "images.tar", 1)
+    (tmp_path / "train-0.parquet").touch()
+    with pytest.raises(UsageError, match=r"holds both \.tar and \.parquet files \(original/images\.tar, train-0"):
+        open_shards(str(tmp_path), "train")
+    assert values(open_shards(f"{tmp_path}/**/*.tar", "train")) == [[1]]
+
+
+def test_a_pattern_of_several_splits_is_said(tmp_path: Path) -> None:
+    for number, split in enumerate(("train", "val")):
+        web_shard(tmp_path / f"{split}-0.tar", number)
+    with pytest.warns(UserWarning, match=r"\*\.tar names files of train and validation, all of which are read as 'tra"):
+        assert values(open_shards(f"{tmp_path}/*.tar", "train")) == [[0], [1]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_stream_says_what_it_leaves_of_its_split(tmp_path: Path) -> None:
+    web_shard(tmp_path / "train" / "0.tar", 1)
+    web_shard(tmp_path / "Train" / "0.tar", 2)
+    with pytest.raises(UserWarning, match=r"'train' of stream .* is train alone: Train, by the name"):
+        open_shards(str(tmp_path), "train")
 
 
 @pytest.mark.parametrize(

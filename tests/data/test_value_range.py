@@ -116,6 +116,14 @@ def test_sixteen_bits_a_colour_that_cannot_be_read_whole(tmp_path: Path) -> None
         decode(content, "x", ValueRange(0, 4095))
 
 
+def test_the_length_of_a_row_is_no_number_of_bits() -> None:
+    image = Image.effect_noise((138, 4), 90).convert("RGB")  # rows of 416 bytes in a BMP file, with their padding
+    stream = io.BytesIO()
+    image.save(stream, "BMP")
+    assert "416" in str(Image.open(io.BytesIO(stream.getvalue())).tile[0].args)
+    assert np.array_equal(np.asarray(decode(stream.getvalue(), "x", ValueRange(0, 4095))), np.asarray(image))
+
+
 def tiff16(pixels: np.ndarray) -> bytes:
     """An uncompressed RGB file of 16 bits a colour, which Pillow reads and does not write."""
     height, width, _ = pixels.shape

@@ -1,10 +1,11 @@
-"""Numbers of images that are nearly of one grey are not given without a word."""
+"""Numbers of images that are nearly of one grey, or a part of what was meant, are not given without a word."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from ssl_hub.cli import main
+from ssl_hub.evaluate.extraction import Extraction, sources_of
 
 WARNED = "warning: images of 'train' have values from 0 to 4095, 6.2 % of the range from 0 to 65535: they are nearly"
 
@@ -38,3 +39,14 @@ def test_evaluation_warns_of_dim_images(cells, command, warned, tmp_path, monkey
     assert main([*command, *data]) == 0
     said = capsys.readouterr().err
     assert (WARNED in said) == warned and ("their range is 12 (--range, data.range)" in said) == warned
+
+
+def test_evaluation_says_what_lies_beside_its_splits(tmp_path, capsys):
+    for name in ("train/a/1.png", "train/b/1.png", "test/a/1.png", "Train/a/2.png", "more/1.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((8, 8), 90).save(path)
+    with pytest.warns(UserWarning, match="is train alone: Train, by the name of the same split, is left out"):
+        sources_of(None, "auto", str(tmp_path), Extraction())
+    warned = "warning: folders of images beside the split folders left out: 1 (more); where these are classes"
+    assert capsys.readouterr().err.count(warned) == 1

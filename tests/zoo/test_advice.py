@@ -264,6 +264,21 @@ def test_two_splits_of_one_meaning_are_said(tmp_path: Path) -> None:
     assert len(open_part(Data(name=str(tmp_path / "d")), joined)) == 16
 
 
+def test_a_folder_that_is_called_as_the_data_of_a_recipe_is_not_that_data(tmp_path: Path) -> None:
+    fill(tmp_path / "digits" / "train" / "a", 8)
+    advised = plan(survey(str(tmp_path / "digits")))
+    assert advised is not None and advised.recipe != "directpred-digits"
+    of_recipe = plan(survey("digits"))
+    assert of_recipe is not None and of_recipe.reasons == ("a recipe for this very data",)
+
+
+def test_an_archive_beside_its_images_makes_no_stream(tmp_path: Path) -> None:
+    fill(tmp_path / "d" / "train" / "a", 8)
+    write_tar(tmp_path / "d" / "images.tar", {"1.png": png(1)})
+    found = survey(str(tmp_path / "d"))
+    assert not found["stream"] and found["splits"]["train"]["images"] == 8
+
+
 def test_too_few_images_are_said(tmp_path: Path) -> None:
     fill(tmp_path / "train" / "a", 7)
     found = survey(str(tmp_path))

@@ -20,7 +20,8 @@ from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.parts import PLUGINS, check_plugins
-from ssl_hub.model.release import read_facts, read_recipe
+from ssl_hub.model.recipe_file import read_run
+from ssl_hub.model.release import read_recipe
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
@@ -119,9 +120,8 @@ def _untrained(name: str, seed: int) -> Subject:
     named, origin = name.removeprefix(INIT), None
     of_run = None
     if named not in RECIPES and Path(named).is_dir():
-        folder = store.run_folder(named)
-        check_plugins(read_facts(folder).get(PLUGINS, {}))
-        of_run = read_recipe(folder)
+        of_run, facts = read_run(store.run_folder(named))
+        check_plugins(facts.get(PLUGINS, {}))
     recipe = of_run or get_recipe(named)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

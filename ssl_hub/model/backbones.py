@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import timm
 import torch
+from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
 from timm.data import ImageNetInfo
 from timm.models import get_deprecated_models
 from torch import nn
@@ -106,7 +108,9 @@ def create(
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
-            reason = _first_line(error) if isinstance(error, OSError) else " ".join(str(error).split())[:400]  # names
+            if isinstance(error, OSError):
+                raise _not_to_be_had(name, error) from None
+            reason = " ".join(str(error).split())[:400]  # which names tensors
             raise UsageError(f"the weights of {name!r} cannot be had: {reason}") from None
         except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
             if image_size is None:
@@ -120,6 +124,34 @@ def create(
     asked = [option for option in ("zero_init_last",) if options.get(option)]
     model.left_out = [option for option in asked if not _takes(model, option)]  # type: ignore[assignment]
     return model
+
+
+def _not_to_be_had(name: str, error: OSError) -> UsageError:
+    """What timm asked for, where it looked for it first, why it did not come, and the ways on."""
+    start, kept = f"the weights of {name!r} cannot be had", repository_of(name)
+    file = "give a file of them (backbone.init=PATH in training, else `ssl-hub import`)"
+    if kept is None:
+        url = getattr(timm.get_pretrained_cfg(name), "url", None)
+        return UsageError(f"{start} from {url} ({_first_line(error)}); fetch it beforehand, and {file}")
+    ways = [f"fetch them beforehand into that cache (`hf download {kept}`)", file]
+    why = f"the Hub fails ({_first_line(error)})"
+    if constants.HF_HUB_OFFLINE:
+        ways, why = ["unset HF_HUB_OFFLINE", *ways], "the Hub was not asked (HF_HUB_OFFLINE is set)"
+    elif isinstance(error, LocalEntryNotFoundError):
+        why = f"the Hub ({constants.ENDPOINT}) cannot be reached"
+    return UsageError(
+        f"{start}: {kept} is not whole in the cache {constants.HF_HUB_CACHE}, and {why}; {', or '.join(ways)}"
+    )
+
+
+def repository_of(name: str) -> str | None:
+    """The repository of the Hub that timm takes the weights of this name from; None where it takes them from elsewhere,
+    or has none."""
+    try:
+        found = timm.get_pretrained_cfg(name)
+    except RuntimeError:  # no such tag
+        return None
+    return None if found is None else found.hf_hub_id
 
 
 def resampled(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:

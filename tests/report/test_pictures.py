@@ -137,6 +137,7 @@ def test_images_that_the_probe_was_fitted_to_are_said_to_be(tmp_path, split, tol
 
 def test_other_data_has_the_usual_splits_and_not_those_of_the_recipe(monkeypatch):
     asked = []
+
     def opened(subject, data, split):
         asked.append(split)
         raise UsageError("enough")

@@ -252,4 +252,6 @@ def load(
     fitted = ProbeHead.load(folder, head)
     model = load_backbone(folder, num_classes=len(fitted.classes), which=which)
     attach_classifier(model, fitted.weight, fitted.bias, fitted.classes)
+    if fitted.value_range is not None:
+        model.value_range = fitted.value_range  # type: ignore[assignment]
     return model

@@ -165,6 +165,10 @@ def _confusion(record: Record, evidence: Evidence) -> Markup:
         head = ProbeHead.load(record.folder, features.dataset, width=features.width)
     except UsageError as error:
         raise Missing(_why_no_head(record, features.dataset) or str(error)) from None
+    if head.value_range is not None:
+        raise Missing(
+            f"the probe was fitted to images read with --range {head.value_range}, and these are read otherwise"
+        )
     if head.classes != features.classes:
         raise Missing(f"the probe head for {features.dataset} knows other classes than the data has")
     known = features.y != UNLABELLED

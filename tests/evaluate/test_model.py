@@ -39,6 +39,30 @@ def test_weights_that_do_not_fit_the_images_are_one_line():
         open_model(model.bfloat16())
 
 
+def test_a_classifier_in_memory_is_not_taken_for_features(tmp_path):
+    model = timm.create_model("test_resnet", num_classes=7)
+    told = "is a classifier of 7 classes, and features are asked for.*reset_classifier"
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.knn(model, "digits")
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.embed(model, "digits", out=tmp_path / "f.parquet")
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.export(model, tmp_path, format="torchscript")
+    model.reset_classifier(0)
+    ssl_hub.export(model, tmp_path, format="torchscript", image_size=None)
+
+
+def test_what_timm_does_with_images_and_is_not_done_here_is_said():
+    with pytest.warns(UserWarning, match="evaluates these weights with crop_mode 'squash'"):
+        ssl_hub.eval_transform(with_cfg(crop_mode="squash"))
+    with pytest.raises(UsageError, match="takes images of 64 x 48 pixels, expected square ones"):
+        ssl_hub.eval_transform(with_cfg(input_size=(3, 64, 48)))
+
+
+def with_cfg(**settings):
+    return timm.create_model("test_resnet", num_classes=0, pretrained_cfg_overlay=settings)
+
+
 def test_weights_are_never_named_without_effect():
     with pytest.raises(UsageError, match="resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"):
         open_model("timm:resnet18@nonsense")

@@ -14,7 +14,7 @@ from ssl_hub.data.sources import open_source
 from ssl_hub.data.views import EvalTransform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.subject import Subject, eval_transform, open_model
-from ssl_hub.exporting.about import preprocessing
+from ssl_hub.exporting.about import about, preprocessing
 from ssl_hub.exporting.export import export
 from ssl_hub.exporting.formats import FORMATS
 from ssl_hub.exporting.program import make_program
@@ -237,6 +237,23 @@ def test_the_command_says_what_it_wrote(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert [output["name"] for output in said["outputs"]] == ["tokens", "prefix_tokens"]
     assert said["weights"]["licence"] == "not stated" and said["weights"]["source"] == "random"
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "told"),
+    [
+        ("timm:test_resnet.r160_in1k", {"kind": "timm", "name": "test_resnet.r160_in1k", "licence": "cc-by-nc-4.0"},
+         {"source": "timm/test_resnet.r160_in1k", "tag": "r160_in1k", "licence": "cc-by-nc-4.0"}),
+        ("init:mine", {"kind": "file", "name": "theirs.pt", "licence": "unknown", "lineage": []},
+         {"source": "theirs.pt", "licence": "not stated"}),
+        ("timm:test_resnet", None, {"source": "random", "licence": "not stated"}),
+    ],
+)  # fmt: skip
+def test_where_weights_are_from_is_what_was_opened_and_not_how_it_is_spelt(name, origin, told):
+    made = make_program("timm:test_resnet", head=None, features="pooled", kind="uint8", image_size=None)
+    says = about(name, made._replace(subject=made.subject._replace(origin=origin)))["weights"]
+    assert {key: says.get(key) for key in told} == told
+    assert ("lineage" in says) == (name == "init:mine")
 
 
 def test_without_its_packages_onnx_says_how_to_get_them(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from ssl_hub.hub import store, weights
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
+from ssl_hub.model.lineage import INIT as INIT
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.parts import PLUGINS, check_plugins
 from ssl_hub.model.recipe_file import read_run
@@ -26,7 +27,7 @@ from ssl_hub.model.release import read_recipe
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
-INIT, PIXELS = "init:", "pixels"
+PIXELS = "pixels"
 
 
 def eval_transform(model: nn.Module) -> EvalTransform:

@@ -19,7 +19,7 @@ from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model.files import TO_LOAD
 from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import load_backbone, read_config
+from ssl_hub.model.release import finetuned_classes, load_backbone
 
 Features = Literal["pooled"] | Dense
 FEATURES = ("pooled", *get_args(Dense))
@@ -119,13 +119,12 @@ def _of_timm(model: str | Path) -> bool:
 def _classifier(folder: Path, head: str, subject: Subject) -> tuple[nn.Module, tuple[str, ...], Subject]:
     """The backbone and a classifier on it: a probe's, or the one that it was fine-tuned with. And the subject, reading
     images as that was fitted."""
-    config = read_config(folder)
-    if config["ssl_hub"].get("finetuned_on") == head and config.get("label_names"):
+    if (classes := finetuned_classes(folder, head)) is not None:
         whole = load_backbone(folder, num_classes=None)
         resize: Any = getattr(whole, "set_input_size", None)
         if resize is not None:
             resize(img_size=(subject.transform.size,) * 2)
-        return whole, tuple(config["label_names"]), subject
+        return whole, tuple(classes), subject
     with eval_mode(subject.model), torch.no_grad():
         width = subject.model(torch.zeros(1, 3, *(subject.transform.size,) * 2)).shape[1]
     fitted = ProbeHead.load(folder, head, width=width)

@@ -15,7 +15,7 @@ from ssl_hub.data.views import EvalTransform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.subject import Subject, eval_transform, open_model
 from ssl_hub.exporting.about import about, preprocessing
-from ssl_hub.exporting.export import export
+from ssl_hub.exporting.export import _name_of, export
 from ssl_hub.exporting.formats import FORMATS
 from ssl_hub.exporting.program import make_program
 from ssl_hub.model import backbones
@@ -222,10 +222,15 @@ def test_a_fine_tuned_classifier_that_is_more_than_a_linear_layer(tmp_path):
     subject = subject._replace(model=backbones.create("test_convnext"))
     write_release(tmp_path, network.eval(), config_of(subject, "timm:test_convnext", data, ["ssl-hub"]), data)
     (tmp_path / "heads/digits.safetensors").unlink(missing_ok=True)  # as of families whose classifier is more
+    (tmp_path / "hashes.json").unlink()
     done = export(tmp_path, tmp_path / "out", format="torchscript", head="digits", input="float")
     images = torch.randn(2, 3, *(done.about["preprocessing"]["size"],) * 2)
     expected = load_backbone(tmp_path, num_classes=None)(images)
     assert torch.allclose(torch.jit.load(str(done.path))(images)[0], expected, atol=1e-5)
+    loaded = ssl_hub.load(tmp_path, head="digits")
+    assert torch.equal(loaded(images), expected) and loaded.label_names == list("0123456789")
+    with pytest.raises(UsageError, match="no head for 'others'"):
+        ssl_hub.load(tmp_path, head="others")
 
 
 def test_the_command_says_what_it_wrote(tmp_path, capsys):
@@ -254,6 +259,17 @@ def test_where_weights_are_from_is_what_was_opened_and_not_how_it_is_spelt(name,
     says = about(name, made._replace(subject=made.subject._replace(origin=origin)))["weights"]
     assert {key: says.get(key) for key in told} == told
     assert ("lineage" in says) == (name == "init:mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("{}/a run", "a run"), ("init:{}/a run", "init:a run"), ("~/a run", "a run")]
+)
+def test_a_file_does_not_say_where_its_model_was(given, name, tmp_path, monkeypatch):
+    (tmp_path / "a run").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _name_of(given.format(tmp_path), Subject(None, None, None, None)) == name
+    at_step = Subject(None, None, None, None, step=5, origin={"name": "a run@5"})
+    assert _name_of(f"{tmp_path}/a run@5", at_step) == "a run@5"
 
 
 def test_without_its_packages_onnx_says_how_to_get_them(tmp_path, monkeypatch):

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import timm
 import torch
-from huggingface_hub import constants
-from huggingface_hub.errors import LocalEntryNotFoundError
 from timm.data import ImageNetInfo
 from timm.models import get_deprecated_models
 from torch import nn
@@ -70,6 +68,10 @@ def class_names(labels: str) -> list[str]:
     return names
 
 
+class NotToBeHad(UsageError):
+    """Weights of timm that are not on this machine and did not come; the cause says why."""
+
+
 class Making(NamedTuple):
     """How a model was made, so that it can be made again with a classifier."""
 
@@ -109,7 +111,7 @@ def create(
             if not pretrained:
                 raise
             if isinstance(error, OSError):
-                raise _not_to_be_had(name, error) from None
+                raise NotToBeHad(f"the weights of {name!r} cannot be had: {_first_line(error)}") from error
             reason = " ".join(str(error).split())[:400]  # which names tensors
             raise UsageError(f"the weights of {name!r} cannot be had: {reason}") from None
         except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
@@ -126,32 +128,23 @@ def create(
     return model
 
 
-def _not_to_be_had(name: str, error: OSError) -> UsageError:
-    """What timm asked for, where it looked for it first, why it did not come, and the ways on."""
-    start, kept = f"the weights of {name!r} cannot be had", repository_of(name)
-    file = "give a file of them (backbone.init=PATH in training, else `ssl-hub import`)"
-    if kept is None:
-        url = getattr(timm.get_pretrained_cfg(name), "url", None)
-        return UsageError(f"{start} from {url} ({_first_line(error)}); fetch it beforehand, and {file}")
-    ways = [f"fetch them beforehand into that cache (`hf download {kept}`)", file]
-    why = f"the Hub fails ({_first_line(error)})"
-    if constants.HF_HUB_OFFLINE:
-        ways, why = ["unset HF_HUB_OFFLINE", *ways], "the Hub was not asked (HF_HUB_OFFLINE is set)"
-    elif isinstance(error, LocalEntryNotFoundError):
-        why = f"the Hub ({constants.ENDPOINT}) cannot be reached"
-    return UsageError(
-        f"{start}: {kept} is not whole in the cache {constants.HF_HUB_CACHE}, and {why}; {', or '.join(ways)}"
-    )
-
-
 def repository_of(name: str) -> str | None:
     """The repository of the Hub that timm takes the weights of this name from; None where it takes them from elsewhere,
     or has none."""
+    return _source_of(name)[0]
+
+
+def address_of(name: str) -> str | None:
+    """Where else weights of this name are, as far as timm says."""
+    return _source_of(name)[1]
+
+
+def _source_of(name: str) -> tuple[str | None, str | None]:
     try:
         found = timm.get_pretrained_cfg(name)
     except RuntimeError:  # no such tag
-        return None
-    return None if found is None else found.hf_hub_id
+        return None, None
+    return (None, None) if found is None else (found.hf_hub_id, found.url or None)
 
 
 def resampled(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:

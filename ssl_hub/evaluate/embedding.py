@@ -25,7 +25,7 @@ from ssl_hub.evaluate.knn import largest
 from ssl_hub.evaluate.labels import UNLABELLED
 from ssl_hub.evaluate.picture_rows import row_of
 from ssl_hub.evaluate.similarity_index import kept
-from ssl_hub.evaluate.subject import Subject, open_model, range_of
+from ssl_hub.evaluate.subject import Subject, check_pools, open_model, range_of
 from ssl_hub.limits import COUNT
 from ssl_hub.model.devices import usual_device
 
@@ -174,6 +174,7 @@ def open_split(
 
 def features_of(subject: Subject, source: Source, *, batch_size: int = 256, workers: int = 4) -> Features:
     """Features of a source, on a GPU where there is one."""
+    check_pools(subject.model)
     device = usual_device()
     model = subject.model.to(device)
     return extract(model, source, subject.transform, batch_size=batch_size, workers=workers, device=device)

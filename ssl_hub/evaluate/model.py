@@ -25,7 +25,7 @@ from ssl_hub.evaluate.labels import check_labels, check_several, check_trainable
 from ssl_hub.evaluate.overlap import copies_in, refuse_overlap
 from ssl_hub.evaluate.protocols import Cached, get_protocol
 from ssl_hub.evaluate.record import Recorder
-from ssl_hub.evaluate.subject import Subject, open_model, range_of
+from ssl_hub.evaluate.subject import Subject, check_pools, open_model, range_of
 from ssl_hub.evaluate.work import Work
 from ssl_hub.model.devices import usual_device
 from ssl_hub.model.probe_head import ProbeHead, check_place
@@ -137,7 +137,10 @@ def linear_probe(
         own = data is None or (subject.recipe is not None and subject.recipe.data.name == data)
         work.say(keep_results(subject.folder, results))
         if fold_of is None:  # else there is a head for each fold, and none for all
-            work.say(keep_head(subject.folder, heads[0], results, classifier=own, replace=replace_head))
+            foreign = not_its_own(subject, extraction)
+            head = replace(heads[0], settings=heads[0].settings | foreign)
+            own = own and not foreign  # as the released model reads images
+            work.say(keep_head(subject.folder, head, results, classifier=own, replace=replace_head))
     return results
 
 
@@ -150,6 +153,7 @@ def _opened(
 ) -> tuple[Subject, tuple[Source, Source], Extraction, Work]:
     extraction = Extraction(**options)
     subject = open_model(model, image_size=extraction.image_size, seed=extraction.seed)
+    check_pools(subject.model)
     work = work_on(subject, extraction, accelerator, show_progress)
     return subject, sources_of(subject.recipe, range_of(subject), data, extraction, accelerator), extraction, work
 
@@ -193,11 +197,17 @@ def by_features(
     return cross_validated(fold_of, of_rows, split=sources[0].split)
 
 
-def marked(results: list[Result], subject: Subject, extraction: Extraction) -> list[Result]:
-    """The results with what is not the model's own: a step before its last, another range of values."""
+def not_its_own(subject: Subject, extraction: Extraction) -> dict[str, Any]:
+    """Settings that are not those of the model: a step before its last, another range of values."""
     settings: dict[str, Any] = {} if subject.step is None else {"step": subject.step}
     if extraction.range not in (None, range_of(subject)):
         settings["range"] = extraction.range
+    return settings
+
+
+def marked(results: list[Result], subject: Subject, extraction: Extraction) -> list[Result]:
+    """The results with what is :func:`not_its_own`."""
+    settings = not_its_own(subject, extraction)
     return [replace(r, collapsed=subject.collapsed, settings=r.settings | settings) for r in results]
 
 

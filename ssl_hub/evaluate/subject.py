@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +19,15 @@ from ssl_hub.hub import store, weights
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.hub.weights import TIMM as TIMM
 from ssl_hub.model import backbones
+from ssl_hub.model.lineage import INIT as INIT
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.parts import PLUGINS, check_plugins
-from ssl_hub.model.release import read_facts, read_recipe
+from ssl_hub.model.recipe_file import read_run
+from ssl_hub.model.release import read_recipe
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import RECIPES, get_recipe
 
-INIT, PIXELS = "init:", "pixels"
+PIXELS = "pixels"
 
 
 def eval_transform(model: nn.Module) -> EvalTransform:
@@ -39,14 +42,33 @@ def eval_transform(model: nn.Module) -> EvalTransform:
         raise UsageError(
             f"{type(model).__name__} has no pretrained_cfg; eval_transform takes models made by timm or ssl_hub.load"
         )
+    _, height, width = config["input_size"]
+    if height != width:
+        raise UsageError(f"{type(model).__name__} takes images of {height} x {width} pixels, expected square ones")
+    if (mode := config.get("crop_mode") or "center") != "center":
+        warnings.warn(
+            f"timm evaluates these weights with crop_mode {mode!r}, which keeps all of an image; here its middle is"
+            " taken, as for every model",
+            stacklevel=2,
+        )
     return make_transform(
-        size=config["input_size"][-1],
+        size=width,
         crop_pct=config["crop_pct"],
         interpolation=config["interpolation"],
         mean=config["mean"],
         std=config["std"],
         value_range=getattr(model, "value_range", "auto"),
     )
+
+
+def check_pools(model: nn.Module) -> None:
+    """Raise UsageError for a classifier of timm, whose logits would be taken for its features."""
+    classes = getattr(model, "num_classes", 0)
+    if isinstance(classes, int) and classes > 0:
+        raise UsageError(
+            f"the model is a classifier of {classes} classes, and features are asked for: make it with num_classes=0,"
+            " or call model.reset_classifier(0)"
+        )
 
 
 class Subject(NamedTuple):
@@ -119,9 +141,8 @@ def _untrained(name: str, seed: int) -> Subject:
     named, origin = name.removeprefix(INIT), None
     of_run = None
     if named not in RECIPES and Path(named).is_dir():
-        folder = store.run_folder(named)
-        check_plugins(read_facts(folder).get(PLUGINS, {}))
-        of_run = read_recipe(folder)
+        of_run, facts = read_run(store.run_folder(named))
+        check_plugins(facts.get(PLUGINS, {}))
     recipe = of_run or get_recipe(named)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,12 +10,13 @@ from torch import nn
 
 from ssl_hub.data.value_range import AUTO
 from ssl_hub.data.views import EvalTransform
-from ssl_hub.evaluate.subject import INIT, TIMM
+from ssl_hub.evaluate.subject import INIT, TIMM, Subject
 from ssl_hub.exporting.formats import INPUT
 from ssl_hub.exporting.program import Program, Subprogram
 from ssl_hub.hub.markdown import public_name
 from ssl_hub.hub.store import BUNDLED
 from ssl_hub.hub.weights import sha256_of
+from ssl_hub.model.lineage import LINEAGE, UNKNOWN, started
 from ssl_hub.model.release import read_facts
 from ssl_hub.model.results import installed_versions
 
@@ -80,16 +82,8 @@ def _weights(name: str, made: Subprogram) -> dict[str, Any]:
     timm_says: Any = getattr(model, "pretrained_cfg", None) or {}
     sha256 = sha256_of(model.state_dict())
     found: dict[str, Any] = {"architecture": timm_says.get("architecture"), "sha256": sha256}
-    if made.subject.step is not None and made.subject.recipe is not None:
-        found |= {"licence": NOT_STATED, "pretrained_on": public_name(made.subject.recipe.data.name)}
-        return found | {"recipe": made.subject.recipe.name, "step": made.subject.step}
-    if made.folder is None:  # timm tells of weights also where a model has none of them
-        if not (name.startswith(TIMM) and "@" in name):
-            random = name.startswith((TIMM, INIT))
-            return found | {"source": "random" if random else "a model in memory", "licence": NOT_STATED}
-        source = timm_says.get("hf_hub_id") or timm_says.get("url")
-        licence = timm_says.get("license") or NOT_STATED
-        return found | {"source": source, "tag": timm_says.get("tag"), "licence": licence}
+    if made.folder is None:
+        return found | _not_of_a_release(name, made.subject, timm_says)
     says: dict[str, Any] = (made.subject.config or {}).get("ssl_hub", {})
     facts, recipe = read_facts(made.folder), made.subject.recipe
     bundled = made.folder.parent == BUNDLED
@@ -99,3 +93,21 @@ def _weights(name: str, made: Subprogram) -> dict[str, Any]:
         found["pretrained_on"] = public_name(recipe.data.name)
         found |= {"recipe": recipe.name, "seed": recipe.train.seed}
     return found | {"trained_with": facts.get("versions")}
+
+
+def _not_of_a_release(name: str, subject: Subject, timm_says: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a run at a step, of weights of timm, of random ones and of a model in memory. By what was opened, not
+    by how its name is spelt; timm tells of weights also where a model has none of them."""
+    origin = subject.origin
+    if origin is None:
+        random = name.startswith((TIMM, INIT))
+        return {"source": "random" if random else "a model in memory", "licence": NOT_STATED}
+    known = str(origin["licence"]).lower() != UNKNOWN
+    told: dict[str, Any] = {"licence": origin["licence"] if known else NOT_STATED}
+    if subject.step is not None and subject.recipe is not None:
+        told |= {"pretrained_on": public_name(subject.recipe.data.name), "recipe": subject.recipe.name}
+        return told | {"step": subject.step, LINEAGE: origin[LINEAGE]}
+    if origin["kind"] == "timm" and subject.recipe is None:
+        source = timm_says.get("hf_hub_id") or timm_says.get("url")
+        return told | {"source": source, "tag": timm_says.get("tag")}
+    return told | {"source": public_name(str(origin["name"])), LINEAGE: started(origin)}

@@ -13,12 +13,14 @@ from torch import nn
 
 from ssl_hub.atomic import expanded, make_folder, refuse_missing_folder, replace_file
 from ssl_hub.errors import UsageError
+from ssl_hub.evaluate.subject import Subject
 from ssl_hub.exporting import parity
 from ssl_hub.exporting.about import about
 from ssl_hub.exporting.formats import FORMATS, TRACED, quiet, write
 from ssl_hub.exporting.program import Features, Input, make_program
 from ssl_hub.limits import number
 from ssl_hub.model.files import sha256
+from ssl_hub.model.lineage import public_name
 
 BESIDE = "preprocessing.json"
 
@@ -84,7 +86,7 @@ def export(
     _refuse_others(path, beside)
     made = make_program(model, head=head, features=features, kind=input, image_size=image_size)
     chosen.check(made.program)
-    says = about(_name_of(model), made)
+    says = about(_name_of(model, made.subject), made)
     traced = made.program.given(parity.pictures(TRACED, made.program.size))
 
     def write_checked(aside: Path) -> None:
@@ -147,11 +149,13 @@ def _is_ours(beside: Path) -> bool:
     return isinstance(says, dict) and {"format", "preprocessing", "parity", "file"} <= says.keys()
 
 
-def _name_of(model: str | Path | nn.Module) -> str:
+def _name_of(model: str | Path | nn.Module, subject: Subject) -> str:
     """What to call it: of a path the last part, which is no word of where it was."""
     if isinstance(model, nn.Module):
         return type(model).__name__
-    return Path(model).name if Path(model).is_dir() else str(model)
+    if subject.step is not None and subject.origin is not None:
+        return str(subject.origin["name"])
+    return expanded(model).resolve().name if expanded(model).is_dir() else public_name(str(model))
 
 
 def _shape(shape: list[Any]) -> str:

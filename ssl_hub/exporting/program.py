@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
+from ssl_hub.data.value_range import ValueRange
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.feature_maps import Dense, FeatureMaps, open_sized
-from ssl_hub.evaluate.subject import INIT, TIMM, Subject
-from ssl_hub.hub import store
+from ssl_hub.evaluate.subject import INIT, TIMM, Subject, check_pools
+from ssl_hub.hub import store, weights
 from ssl_hub.hub.snapshot import find_snapshot
 from ssl_hub.model.files import TO_LOAD
 from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import load_backbone, read_config
+from ssl_hub.model.release import finetuned_classes, load_backbone
 
 Features = Literal["pooled"] | Dense
 FEATURES = ("pooled", *get_args(Dense))
@@ -84,9 +86,10 @@ def make_program(
     classes: tuple[str, ...] | None = None
     if head is not None:
         assert folder is not None
-        network, classes = _classifier(folder, head, subject)
+        network, classes, subject = _classifier(folder, head, subject)
         names = ["logits"]
     elif features == "pooled":
+        check_pools(subject.model)
         network, names = subject.model, ["features"]
     else:
         network = FeatureMaps(subject.model, features, subject.transform.size)
@@ -97,7 +100,7 @@ def make_program(
 
 def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     """The folder of a release, with the head's files where the Hub has it; None for what is none."""
-    if isinstance(model, nn.Module) or str(model).startswith((TIMM, INIT)) or str(model) == "pixels":
+    if isinstance(model, nn.Module) or str(model).startswith((TIMM, INIT)) or str(model) == "pixels" or _of_timm(model):
         why = f"head={head!r} is one that a release carries; give a run or release that was probed"
     elif find_snapshot(str(model)) is not None:
         why = f"{model} is a run at one of its checkpoints, which has no heads; leave head out"
@@ -108,16 +111,24 @@ def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     return None
 
 
-def _classifier(folder: Path, head: str, subject: Subject) -> tuple[nn.Module, tuple[str, ...]]:
-    """The backbone and a classifier on it: a probe's, or the one that it was fine-tuned with."""
-    config = read_config(folder)
-    if config["ssl_hub"].get("finetuned_on") == head and config.get("label_names"):
+def _of_timm(model: str | Path) -> bool:
+    """Whether weights of timm are meant by a name that no release on this machine has."""
+    return weights.is_pretrained(str(model)) and not any(place.found for place in store.places(str(model)))
+
+
+def _classifier(folder: Path, head: str, subject: Subject) -> tuple[nn.Module, tuple[str, ...], Subject]:
+    """The backbone and a classifier on it: a probe's, or the one that it was fine-tuned with. And the subject, reading
+    images as that was fitted."""
+    if (classes := finetuned_classes(folder, head)) is not None:
         whole = load_backbone(folder, num_classes=None)
         resize: Any = getattr(whole, "set_input_size", None)
         if resize is not None:
             resize(img_size=(subject.transform.size,) * 2)
-        return whole, tuple(config["label_names"])
+        return whole, tuple(classes), subject
     with eval_mode(subject.model), torch.no_grad():
         width = subject.model(torch.zeros(1, 3, *(subject.transform.size,) * 2)).shape[1]
     fitted = ProbeHead.load(folder, head, width=width)
-    return nn.Sequential(subject.model, fitted.as_linear()), fitted.classes
+    if fitted.value_range is not None:
+        transform = replace(subject.transform, values=ValueRange.parse(fitted.value_range))
+        subject = subject._replace(transform=transform)
+    return nn.Sequential(subject.model, fitted.as_linear()), fitted.classes, subject

@@ -112,6 +112,24 @@ def explained(cause: BaseException, repository: str, doing: str, *, attempts: in
     return UsageError(f"{start}{_hidden(str(cause), token)}")
 
 
+def not_to_be_had(name: str, cause: BaseException | None, repository: str | None, address: str | None) -> UsageError:
+    """Weights of timm, by the ``name`` that was asked for: where they were looked for, why they did not come from the
+    ``repository`` or ``address`` that timm knows, and the ways on."""
+    start, said = f"the weights of {name!r} cannot be had", _hidden(str(cause), get_token())
+    file = "give a file of them (backbone.init=PATH in training, else `ssl-hub import`)"
+    if repository is None:
+        return UsageError(f"{start} from {address} ({said}); fetch it beforehand, and {file}")
+    ways = [f"fetch them beforehand into that cache (`hf download {repository}`)", file]
+    why = f"the Hub fails ({said})"
+    if constants.HF_HUB_OFFLINE:
+        ways, why = ["unset HF_HUB_OFFLINE", *ways], "the Hub was not asked (HF_HUB_OFFLINE is set)"
+    elif isinstance(cause, LocalEntryNotFoundError):
+        why = f"the Hub ({constants.ENDPOINT}) cannot be reached"
+    return UsageError(
+        f"{start}: {repository} is not whole in the cache {constants.HF_HUB_CACHE}, and {why}; {', or '.join(ways)}"
+    )
+
+
 def _of_status(error: HfHubHTTPError, token: str | None, *, writing: bool) -> str:
     status = error.response.status_code
     said = _hidden(error.server_message or "", token)

@@ -18,6 +18,7 @@ from ssl_hub.hub.card_command import command
 from ssl_hub.hub.citations import METHODS, citations
 from ssl_hub.hub.markdown import code, plain_text, public_name
 from ssl_hub.hub.remote import PREFIX
+from ssl_hub.model.backbones import repository_of
 
 Link = Mapping[str, Any]
 
@@ -71,9 +72,9 @@ class Story:
         """The repository of the Hub that training last started from, as far as it was one."""
         for link in reversed(self.of("started")):
             name = str(link.get("name", ""))
-            return {"hub": name.removeprefix(PREFIX).split("@")[0], "timm": f"timm/{name}"}.get(
-                str(link.get("kind")), ""
-            )
+            if link.get("kind") == "timm":
+                return repository_of(name) or ""
+            return name.removeprefix(PREFIX).split("@")[0] if link.get("kind") == "hub" else ""
         return ""
 
     @property

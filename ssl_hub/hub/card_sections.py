@@ -22,12 +22,15 @@ from ssl_hub.model.standing import Aside
 
 LICENCES = {"apache-2.0", "mit", "bsd-3-clause", UNKNOWN}
 LICENCES |= {"cc-by-4.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0"}
+LICENCES |= {"cc-by-nd-4.0", "cc-by-nc-nd-4.0", "cc0-1.0", "bsd", "bsd-2-clause", "isc", "unlicense", "mpl-2.0"}
+LICENCES |= {"gpl-3.0", "agpl-3.0", "lgpl-3.0", "openrail", "apple-ascl", "apple-amlr", "gemma"}
 DATA_TERMS = {
     "digits": "scikit-learn's copy of the UCI Optical Recognition of Handwritten Digits, CC BY 4.0",
     "ILSVRC/imagenet-1k": "ImageNet, ILSVRC 2012: for non-commercial research and education, on terms to be accepted",
     "jxie/stl10": "STL-10, whose images are ImageNet's and come on its terms",
     "uoft-cs/cifar10": "CIFAR-10, published without a licence",
 }
+NON_COMMERCIAL = re.compile(r"\bnc\b|non.?commercial", re.IGNORECASE)
 REPOSITORY = r"[\w-]+/[\w.-]+"
 PARTS = ("backbone", "predictor", "target", "loss", "projector", "views", "data", "optim", "train")
 
@@ -148,7 +151,7 @@ def licence(subject: Subject) -> str:
         parts.append(f"Weights: {plain_text(subject.licence)}.")
     under = dict.fromkeys(licences(story.chain))
     parts += [f"Made from {plain_text(name)}, which is under {plain_text(its)}." for name, its in under]
-    if any("-nc" in its.lower() for its in (subject.licence, *(its for _, its in under))):
+    if any(NON_COMMERCIAL.search(its) for its in (subject.licence, *(its for _, its in under))):
         parts.append("**Non-commercial: a licence among these forbids commercial use.**")
     return " ".join(parts)
 

@@ -16,9 +16,10 @@ from ssl_hub.hub import store
 from ssl_hub.model import checkpoints
 from ssl_hub.model.files import CONFIG
 from ssl_hub.model.health import PATIENCE
-from ssl_hub.model.lineage import INITIALISED_FROM, LINEAGE, UNKNOWN, pretrained, started
+from ssl_hub.model.lineage import INITIALISED_FROM, LINEAGE, UNKNOWN, inherited, pretrained, started
 from ssl_hub.model.parts import PLUGINS, check_plugins
-from ssl_hub.model.release import check_finite, read_facts, read_recipe
+from ssl_hub.model.recipe_file import read_run
+from ssl_hub.model.release import check_finite, read_facts
 from ssl_hub.model.siamese import build
 
 AT = "@"
@@ -38,7 +39,7 @@ class Snapshot(NamedTuple):
         facts = read_facts(self.run)
         start = facts.get(INITIALISED_FROM)
         chain = [*started(start, facts.get("seed")), pretrained(self.recipe, {**facts, "steps": self.step})]
-        licence = UNKNOWN if start is None else start["licence"]
+        licence = UNKNOWN if start is None else inherited(str(start["licence"]))  # as its release will state it
         return {"kind": "run", "name": f"{self.run.name}{AT}{self.step}", "licence": licence, LINEAGE: chain}
 
     def backbone(self) -> tuple[nn.Module, bool]:
@@ -66,8 +67,8 @@ def find_snapshot(name: str) -> Snapshot | None:
     folder = _run(run)
     if folder is None or (step is None and (folder / CONFIG).is_file()):
         return None
-    recipe = read_recipe(folder)
-    if recipe is None or "finetuned_from" in read_facts(folder):
+    recipe, facts = read_run(folder)
+    if recipe is None or "finetuned_from" in facts:
         raise UsageError(f"{folder} is a fine-tuning run; it can be evaluated when it is finished")
     return _at(folder, step, recipe)
 

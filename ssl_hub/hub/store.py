@@ -238,7 +238,7 @@ def load(
     if head is not None and not isinstance(head, str):
         raise UsageError(f"head is {head!r}, expected the name of the data that it was fitted on, such as 'digits'")
     from ssl_hub.model.probe_head import ProbeHead
-    from ssl_hub.model.release import attach_classifier, load_backbone
+    from ssl_hub.model.release import attach_classifier, finetuned_classes, load_backbone
 
     files = [*TO_LOAD, *([METHOD] if which == "target" else []), *([] if head is None else head_files(head))]
     here = _found(places(name_or_path))
@@ -249,7 +249,13 @@ def load(
         if num_classes is not None:
             warnings.warn(f"the classifier of {num_classes} classes is new and untrained; fine-tune it", stacklevel=2)
         return load_backbone(folder, num_classes=num_classes or 0, which=which)
+    if (classes := finetuned_classes(folder, head)) is not None:
+        model = load_backbone(folder, num_classes=None, which=which)
+        model.label_names = classes  # type: ignore[assignment]
+        return model
     fitted = ProbeHead.load(folder, head)
     model = load_backbone(folder, num_classes=len(fitted.classes), which=which)
     attach_classifier(model, fitted.weight, fitted.bias, fitted.classes)
+    if fitted.value_range is not None:
+        model.value_range = fitted.value_range  # type: ignore[assignment]
     return model

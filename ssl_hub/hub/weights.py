@@ -160,7 +160,13 @@ def _of_timm(name: str, image_size: int | None) -> Pretrained:
     base, tag = _timm_parts(name)
     named = f"{base}.{tag}"
     with torch.random.fork_rng(devices=[]):
-        whole = backbones.create_for(named, image_size, pretrained=True, num_classes=None)
+        try:
+            whole = backbones.create_for(named, image_size, pretrained=True, num_classes=None)
+        except backbones.NotToBeHad as error:
+            from ssl_hub.hub.answers import not_to_be_had
+
+            where = backbones.repository_of(named), backbones.address_of(named)
+            raise not_to_be_had(named, error.__cause__, *where) from None
         model = backbones.create_for(named, image_size)
     beside = classifier_names(named, image_size=image_size)
     # timm itself drops a classifier and then loads whatever of the rest is there.

@@ -68,6 +68,10 @@ def class_names(labels: str) -> list[str]:
     return names
 
 
+class NotToBeHad(UsageError):
+    """Weights of timm that are not on this machine and did not come; the cause says why."""
+
+
 class Making(NamedTuple):
     """How a model was made, so that it can be made again with a classifier."""
 
@@ -106,7 +110,9 @@ def create(
         except (OSError, RuntimeError) as error:
             if not pretrained:
                 raise
-            reason = _first_line(error) if isinstance(error, OSError) else " ".join(str(error).split())[:400]  # names
+            if isinstance(error, OSError):
+                raise NotToBeHad(f"the weights of {name!r} cannot be had: {_first_line(error)}") from error
+            reason = " ".join(str(error).split())[:400]  # which names tensors
             raise UsageError(f"the weights of {name!r} cannot be had: {reason}") from None
         except (AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
             if image_size is None:
@@ -120,6 +126,25 @@ def create(
     asked = [option for option in ("zero_init_last",) if options.get(option)]
     model.left_out = [option for option in asked if not _takes(model, option)]  # type: ignore[assignment]
     return model
+
+
+def repository_of(name: str) -> str | None:
+    """The repository of the Hub that timm takes the weights of this name from; None where it takes them from elsewhere,
+    or has none."""
+    return _source_of(name)[0]
+
+
+def address_of(name: str) -> str | None:
+    """Where else weights of this name are, as far as timm says."""
+    return _source_of(name)[1]
+
+
+def _source_of(name: str) -> tuple[str | None, str | None]:
+    try:
+        found = timm.get_pretrained_cfg(name)
+    except RuntimeError:  # no such tag
+        return None, None
+    return (None, None) if found is None else (found.hf_hub_id, found.url or None)
 
 
 def resampled(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor] | None:

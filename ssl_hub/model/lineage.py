@@ -36,6 +36,7 @@ OF_A_RUN = (
     "seed", "steps", "images", "batch_size", "processes", "learning_rate", "precision", "device", "versions",
     "git_commit", "inventory",
 )  # fmt: skip
+INIT = "init:"  # before the name of a recipe or run, of whose start one speaks
 DISK = ("/", "~", "./", "../")  # what a path begins with that can be nothing else
 SPLIT = re.compile(r"[\w-]+(\[[^\]]*\])?")
 OF_A_START = ("kind", "name", "licence", "sha256", "normalised_by")
@@ -43,7 +44,9 @@ OF_A_START = ("kind", "name", "licence", "sha256", "normalised_by")
 
 def public_name(name: str) -> str:
     """What data or weights are called in public: of a path on this disk the last part alone, and what stands behind
-    ``::`` there."""
+    ``::`` there. So of what a run starts from, ``init:PATH``."""
+    if name.startswith(INIT):
+        return INIT + public_name(name.removeprefix(INIT))
     path = name.partition("::")[0]
     try:
         is_here = "/" in path and Path(path).exists()  # else it may be one of the Hub's

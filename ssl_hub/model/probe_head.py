@@ -48,6 +48,12 @@ class ProbeHead:
         object.__setattr__(self, "settings", plain(self.settings, f"settings of the head for {self.dataset!r}"))
 
     @property
+    def value_range(self) -> str | None:
+        """``data.range`` of the images that it was fitted to, where that was not the backbone's own."""
+        found = self.settings.get("range")
+        return None if found is None else str(found)
+
+    @property
     def width(self) -> int:
         return int(self.weight.shape[1])
 
@@ -94,6 +100,8 @@ class ProbeHead:
         if not path.exists():
             noted = {Path(name) for name in files.read_hashes(folder) or {} if name.startswith(f"{HEADS_FOLDER}/")}
             there = sorted({p.stem for p in (*path.parent.glob("*.safetensors"), *noted) if p.suffix == path.suffix})
+            if path in {folder / name for name in noted}:
+                raise UsageError(f"{path} is missing, and {files.HASHES} lists it; restore it, or fetch it again")
             raise UsageError(
                 f"no head for {dataset!r} in {path.parent}; there: {', '.join(there) or 'none'}; "
                 + (f"its name is {Path(dataset).name!r}" if Path(dataset).name in there else "probe the backbone first")

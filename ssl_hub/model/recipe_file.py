@@ -37,9 +37,22 @@ def read_recipe_file(path: Path) -> Recipe:
     return recipe
 
 
+def read_run(folder: Path) -> tuple[Recipe | None, dict[str, Any]]:
+    """The recipe and the facts of a run, from one reading of its recipe.json; None and nothing for a folder without."""
+    path = folder / RECIPE
+    if not path.exists():
+        return None, {}
+    content = read_json(path)
+    return _recipe_of(path, content), _facts_of(path, content)  # in this order: the recipe's errors name the file
+
+
 def _recipe_in(path: Path) -> Recipe | None:
+    return _recipe_of(path, read_json(path))
+
+
+def _recipe_of(path: Path, content: Any) -> Recipe | None:
     try:
-        recipe = read_json(path)["recipe"]
+        recipe = content["recipe"]
         return None if recipe is None else from_dict(recipe)
     except UnknownSetting as error:
         raise UnknownSetting(
@@ -48,20 +61,21 @@ def _recipe_in(path: Path) -> Recipe | None:
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise UsageError(f"{path} holds no recipe ({error})") from None
     except UsageError as error:
-        said = str(error)
-        raise UsageError(said if said.startswith(str(path)) else f"{path} holds no recipe ({said})") from None
+        raise UsageError(f"{path} holds no recipe ({error})") from None
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """What recipe.json says of the run (seed, versions, batch, ...); nothing for a folder without one."""
-    path = folder / RECIPE
-    read_recipe(folder)  # whose errors name the file
-    return facts_in(path) if path.exists() else {}
+    return read_run(folder)[1]
 
 
 def facts_in(path: Path) -> dict[str, Any]:
     """What a recipe.json says of the run that it is of."""
-    facts = read_json(path).get("run", {})
+    return _facts_of(path, read_json(path))
+
+
+def _facts_of(path: Path, content: Any) -> dict[str, Any]:
+    facts = content.get("run", {})
     if not isinstance(facts, dict):
         raise UsageError(f"{path}: 'run' is {facts!r}, expected an object")
     return facts

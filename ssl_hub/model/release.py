@@ -33,6 +33,7 @@ from ssl_hub.model.files import RECIPE as RECIPE
 from ssl_hub.model.loading import check_finite as check_finite
 from ssl_hub.model.loading import load_strictly as load_strictly
 from ssl_hub.model.parts import PLUGINS, from_plugins
+from ssl_hub.model.probe_head import head_path
 from ssl_hub.model.reading import read_tensors as read_tensors
 from ssl_hub.model.recipe_file import facts_in as facts_in
 from ssl_hub.model.recipe_file import read_facts as read_facts
@@ -146,6 +147,15 @@ def add_classifier(folder: Path, weight: Tensor, bias: Tensor, classes: Sequence
     write_config(folder, config)
     files.record(folder, MODEL, CONFIG)
     return True
+
+
+def finetuned_classes(folder: Path, data: str) -> list[str] | None:
+    """The classes of the released classifier, where it is one that was fine-tuned on this data with the backbone, and
+    is no head beside it: more than one linear layer."""
+    config = read_config(folder)
+    classes = config.get("label_names")
+    alone = config["ssl_hub"].get("finetuned_on") == data and not head_path(folder, data).exists()
+    return list(classes) if alone and classes else None
 
 
 def attach_classifier(model: nn.Module, weight: Tensor, bias: Tensor, classes: Sequence[str]) -> None:

@@ -18,6 +18,9 @@ FORMAT = 1  # of the "ssl_hub" key; newer files with unknown keys still load, wi
 # What of timm's pretrained_cfg is a release's own: how images come in. The architecture has the rest; and where else to
 # find weights is none of a release's business.
 IMAGE_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")
+OF_OTHER_WEIGHTS: Mapping[str, Any] = {  # which timm would tell of the architecture's, and nothing of in a release
+    "url": "", "hf_hub_id": None, "tag": "", "crop_mode": "center", "test_input_size": None, "test_crop_pct": None,
+}  # fmt: skip
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -82,6 +85,7 @@ def _size(config: Mapping[str, Any]) -> int | None:
 
 
 def image_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How images come in, in timm's types."""
+    """How images come in, in timm's types, and the licence; in the place of what timm knows of its own weights."""
     kept = {key: value for key, value in config["pretrained_cfg"].items() if key in IMAGE_KEYS}
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+    kept = {key: tuple(value) if isinstance(value, list) else value for key, value in kept.items()}
+    return {**OF_OTHER_WEIGHTS, "license": config["ssl_hub"].get("licence"), **kept}

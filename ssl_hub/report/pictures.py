@@ -16,7 +16,8 @@ from ssl_hub.data.sheet import sheet_of
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import class_of, nearest
 from ssl_hub.evaluate.labels import UNLABELLED
-from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.probe_head import ProbeHead, head_path
+from ssl_hub.model.standing import bases, kind_of, objection
 from ssl_hub.report.html import ABSENT, Markup, Missing, data_block, data_url, element, framed, picture, together
 from ssl_hub.report.record import Record
 from ssl_hub.report.story import Evidence, Story, pressed
@@ -163,7 +164,11 @@ def _confusion(record: Record, evidence: Evidence) -> Markup:
     try:
         head = ProbeHead.load(record.folder, features.dataset, width=features.width)
     except UsageError as error:
-        raise Missing(str(error)) from None
+        raise Missing(_why_no_head(record, features.dataset) or str(error)) from None
+    if head.value_range is not None:
+        raise Missing(
+            f"the probe was fitted to images read with --range {head.value_range}, and these are read otherwise"
+        )
     if head.classes != features.classes:
         raise Missing(f"the probe head for {features.dataset} knows other classes than the data has")
     known = features.y != UNLABELLED
@@ -172,12 +177,32 @@ def _confusion(record: Record, evidence: Evidence) -> Markup:
     counts = np.bincount(labels * count + guesses, minlength=count * count).reshape(count, count)
     right = f"{100 * np.trace(counts) / counts.sum():.1f} % of {counts.sum():,} images right"
     note = f"Rows are true classes, columns the probe's answers; {right} ({features.split} split)."
+    fitted = str(head.settings.get("train_split", ""))
+    if fitted and bases(fitted) & bases(features.split):
+        note += f" The probe was fitted to images of this split ({fitted}), so this says nothing of others."
     shown = np.arange(count)
     if count > MOST_CLASSES:
         errors = counts.sum(axis=0) + counts.sum(axis=1) - 2 * np.diag(counts)
         shown = np.sort(errors.argsort(kind="stable")[-MOST_CLASSES:])
         note += f" Of {count} classes, the {MOST_CLASSES} with the most errors are shown."
     return together(element("p", note, class_="note"), _matrix(counts, head.classes, shown))
+
+
+def _why_no_head(record: Record, dataset: str) -> str:
+    """Why a run that was probed on this data has no head for it; empty where that is not the reason."""
+    probed = [r for r in record.results if kind_of(r) == "linear" and r.dataset == dataset]
+    if head_path(record.folder, dataset).exists() or not probed:
+        return ""
+    last = max(probed, key=lambda result: result.when)
+    if (folds := last.settings.get("folds")) is not None:
+        return (
+            f"{record.name} was probed on {dataset} with --folds {folds}, which fits a head for each fold and keeps"
+            " none. What was right of each class is in results.json; a matrix takes a probe with a test split, or"
+            " with --holdout 0.2"
+        )
+    if reason := objection(last, record.train_split):
+        return f"{record.name} was probed on {dataset}, and the head was not kept: {reason}"
+    return ""
 
 
 def _matrix(counts: np.ndarray, classes: Sequence[str], shown: np.ndarray) -> Markup:

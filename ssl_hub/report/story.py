@@ -12,6 +12,7 @@ from ssl_hub.data.images import Source
 from ssl_hub.data.overlap import overlap
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.embedding import features_of, open_split
+from ssl_hub.evaluate.extraction import known_of
 from ssl_hub.evaluate.features import Features
 from ssl_hub.evaluate.subject import open_model
 from ssl_hub.report.html import Markup, Missing, element, together
@@ -62,10 +63,10 @@ class Story:
     def _gather(self, record: Record) -> Evidence:
         subject = open_model(record.model)
         own = record.recipe.data if record.recipe is not None else None
-        train, test = (own.train_split, own.test_split) if own is not None else ("train", "test")
-        bank = open_split(subject, self.data, train)
+        _, known = known_of(subject.recipe, self.data)  # splits of other data are not those of the recipe
+        bank = open_split(subject, self.data, known.train_split)
         try:
-            queries = open_split(subject, self.data, test)
+            queries = open_split(subject, self.data, known.test_split)
         except UsageError:
             queries = bank
         seen, asked = thinned(bank, BANK), thinned(queries, QUERIES)

@@ -31,6 +31,7 @@ from ssl_hub.evaluate.protocols import CACHED, Cached
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
 from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model, range_of
+from ssl_hub.hub.weights import is_pretrained
 from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.model.standing import objection
 from ssl_hub.tables.markup import markdown_table
@@ -139,7 +140,8 @@ def transfer(
     found: dict[str, dict[str, Sequence[Result]]] = {}
     missing: dict[tuple[str, str], str] = {}
     for model in dict.fromkeys(map(str, models)):
-        size = extraction.image_size if model == PIXELS or model.startswith(TIMM) else None  # a release has its own
+        sized = model == PIXELS or model.startswith(TIMM) or is_pretrained(model)  # a release has a size of its own
+        size = extraction.image_size if sized else None
         subject = open_model(model, image_size=size, seed=extraction.seed)
         seen = [model, *([] if size is None else [f"{size}px"]), *filter(None, [extraction.range])]  # no weight tells
         job = _Job(subject, folder / _slug("-".join(seen)), extraction, protocol, k, temperature, show_progress)

@@ -65,7 +65,7 @@ def config_of(
         **before,
         **licence,
         "format": FORMAT,
-        "summary": f"{source} fine-tuned on {len(train)} images of {train.name}",
+        "summary": f"{lineage.public_name(source)} fine-tuned on {len(train)} images of {train.name}",
         "finetuned_on": train.name,
         lineage.LINEAGE: [*lineage.started(origin), tuned],
     }

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ssl_hub.zoo import RECIPES
@@ -35,9 +36,12 @@ class Plan:
         return replace(self, settings=named | self.settings, continued=continued)
 
     def command(self, data: str) -> str:
+        """The command that trains so, into a folder that is named after the data and, from weights, says so."""
         shown = f"'{data}'" if re.search(r"[^\w./@:-]", data) else data
         words = [f"{key}='{value}'" if "," in value else f"{key}={value}" for key, value in self.settings.items()]
-        return " ".join(["ssl-hub train", self.recipe, f"--data {shown}", *words])
+        named = re.sub(r"[^\w.-]+", "-", Path(data).name).strip("-.") or "mine"
+        output = f"runs/{named}{'-from-weights' * ('backbone.init' in self.settings)}"
+        return " ".join(["ssl-hub train", self.recipe, f"--data {shown}", *words, f"--output {output}"])
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

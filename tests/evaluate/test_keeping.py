@@ -34,6 +34,8 @@ def head(protocol="linear-cached", size=1297, fill=0.0, **settings):
         (head(train_split="train"), head(size=1797, train_split="test"), False),
         (head(size=300, train_split="train[:300]"), head(size=200, train_split="train"), True),
         (head(size=1297, train_split="train"), head(size=1500, train_split="train[:1500]"), False),
+        (head(), head(range="12"), False),
+        (head(range="12"), head(range="12"), True),
     ],
 )
 def test_the_rule(tmp_path, stored, new, replaced):

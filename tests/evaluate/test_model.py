@@ -1,10 +1,14 @@
 """Models by name: image sizes that an architecture is built for, weights that are not there, and what probes record."""
 
 import os
+import re
 
 import numpy as np
 import pytest
+import timm
 import torch
+from huggingface_hub import constants
+from huggingface_hub.errors import LocalEntryNotFoundError
 from PIL import Image
 
 import ssl_hub
@@ -35,12 +39,62 @@ def test_weights_that_do_not_fit_the_images_are_one_line():
         open_model(model.bfloat16())
 
 
+def test_a_classifier_in_memory_is_not_taken_for_features(tmp_path):
+    model = timm.create_model("test_resnet", num_classes=7)
+    told = "is a classifier of 7 classes, and features are asked for.*reset_classifier"
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.knn(model, "digits")
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.embed(model, "digits", out=tmp_path / "f.parquet")
+    with pytest.raises(UsageError, match=told):
+        ssl_hub.export(model, tmp_path, format="torchscript")
+    model.reset_classifier(0)
+    ssl_hub.export(model, tmp_path, format="torchscript", image_size=None)
+
+
+def test_what_timm_does_with_images_and_is_not_done_here_is_said():
+    with pytest.warns(UserWarning, match="evaluates these weights with crop_mode 'squash'"):
+        ssl_hub.eval_transform(with_cfg(crop_mode="squash"))
+    with pytest.raises(UsageError, match="takes images of 64 x 48 pixels, expected square ones"):
+        ssl_hub.eval_transform(with_cfg(input_size=(3, 64, 48)))
+
+
+def with_cfg(**settings):
+    return timm.create_model("test_resnet", num_classes=0, pretrained_cfg_overlay=settings)
+
+
 def test_weights_are_never_named_without_effect():
     with pytest.raises(UsageError, match="resnet18 has no weights tagged 'nonsense'; timm has a1_in1k"):
         open_model("timm:resnet18@nonsense")
+
+
+def test_weights_that_are_not_here_are_named_with_the_place_looked_at_and_the_ways_on(monkeypatch):
+    told = (
+        "^the weights of 'resnet18.a1_in1k' cannot be had: timm/resnet18.a1_in1k is not whole in the cache {}, and {}$"
+    )
+    beside = r"fetch them .* \(`hf download timm/resnet18.a1_in1k`\), or give a file .*backbone.init=PATH[^\n]*"
+    cache = re.escape(constants.HF_HUB_CACHE)
+    offline = rf"the Hub was not asked \(HF_HUB_OFFLINE is set\); unset HF_HUB_OFFLINE, or {beside}"
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     for spelt in ("timm:resnet18@a1_in1k", "timm:resnet18.a1_in1k", "resnet18.a1_in1k"):
-        with pytest.raises(UsageError, match="^the weights of 'resnet18.a1_in1k' cannot be had: [^\n]*$"):
+        with pytest.raises(UsageError, match=told.format(cache, offline)):
             open_model(spelt)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+
+    def broken(error):
+        def create(*_, **__):
+            raise error
+
+        monkeypatch.setattr(timm, "create_model", create)
+
+    broken(LocalEntryNotFoundError("Please check your connection"))
+    with pytest.raises(UsageError, match=told.format(cache, rf"the Hub \(https?://.*\) cannot be reached; {beside}")):
+        open_model("resnet18.a1_in1k")
+    broken(OSError(28, "No space left on device"))
+    with pytest.raises(UsageError, match=told.format(cache, rf"the Hub fails \(.*No space left.*\); {beside}")):
+        open_model("resnet18.a1_in1k")
+    with pytest.raises(UsageError, match=r"'gcvit_base.in1k' cannot be had from https://.* \(.*No space.*; fetch it"):
+        open_model("gcvit_base.in1k")
 
 
 @pytest.mark.parametrize(

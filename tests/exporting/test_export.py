@@ -14,8 +14,8 @@ from ssl_hub.data.sources import open_source
 from ssl_hub.data.views import EvalTransform
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.subject import Subject, eval_transform, open_model
-from ssl_hub.exporting.about import preprocessing
-from ssl_hub.exporting.export import export
+from ssl_hub.exporting.about import about, preprocessing
+from ssl_hub.exporting.export import _name_of, export
 from ssl_hub.exporting.formats import FORMATS
 from ssl_hub.exporting.program import make_program
 from ssl_hub.model import backbones
@@ -222,10 +222,15 @@ def test_a_fine_tuned_classifier_that_is_more_than_a_linear_layer(tmp_path):
     subject = subject._replace(model=backbones.create("test_convnext"))
     write_release(tmp_path, network.eval(), config_of(subject, "timm:test_convnext", data, ["ssl-hub"]), data)
     (tmp_path / "heads/digits.safetensors").unlink(missing_ok=True)  # as of families whose classifier is more
+    (tmp_path / "hashes.json").unlink()
     done = export(tmp_path, tmp_path / "out", format="torchscript", head="digits", input="float")
     images = torch.randn(2, 3, *(done.about["preprocessing"]["size"],) * 2)
     expected = load_backbone(tmp_path, num_classes=None)(images)
     assert torch.allclose(torch.jit.load(str(done.path))(images)[0], expected, atol=1e-5)
+    loaded = ssl_hub.load(tmp_path, head="digits")
+    assert torch.equal(loaded(images), expected) and loaded.label_names == list("0123456789")
+    with pytest.raises(UsageError, match="no head for 'others'"):
+        ssl_hub.load(tmp_path, head="others")
 
 
 def test_the_command_says_what_it_wrote(tmp_path, capsys):
@@ -237,6 +242,34 @@ def test_the_command_says_what_it_wrote(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert [output["name"] for output in said["outputs"]] == ["tokens", "prefix_tokens"]
     assert said["weights"]["licence"] == "not stated" and said["weights"]["source"] == "random"
+
+
+@pytest.mark.parametrize(
+    ("name", "origin", "told"),
+    [
+        ("timm:test_resnet.r160_in1k", {"kind": "timm", "name": "test_resnet.r160_in1k", "licence": "cc-by-nc-4.0"},
+         {"source": "timm/test_resnet.r160_in1k", "tag": "r160_in1k", "licence": "cc-by-nc-4.0"}),
+        ("init:mine", {"kind": "file", "name": "theirs.pt", "licence": "unknown", "lineage": []},
+         {"source": "theirs.pt", "licence": "not stated"}),
+        ("timm:test_resnet", None, {"source": "random", "licence": "not stated"}),
+    ],
+)  # fmt: skip
+def test_where_weights_are_from_is_what_was_opened_and_not_how_it_is_spelt(name, origin, told):
+    made = make_program("timm:test_resnet", head=None, features="pooled", kind="uint8", image_size=None)
+    says = about(name, made._replace(subject=made.subject._replace(origin=origin)))["weights"]
+    assert {key: says.get(key) for key in told} == told
+    assert ("lineage" in says) == (name == "init:mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "name"), [("{}/a run", "a run"), ("init:{}/a run", "init:a run"), ("~/a run", "a run")]
+)
+def test_a_file_does_not_say_where_its_model_was(given, name, tmp_path, monkeypatch):
+    (tmp_path / "a run").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _name_of(given.format(tmp_path), Subject(None, None, None, None)) == name
+    at_step = Subject(None, None, None, None, step=5, origin={"name": "a run@5"})
+    assert _name_of(f"{tmp_path}/a run@5", at_step) == "a run@5"
 
 
 def test_without_its_packages_onnx_says_how_to_get_them(tmp_path, monkeypatch):

@@ -129,11 +129,15 @@ def test_text_of_others_is_shown_and_does_nothing(run):
 
 
 def test_licences_of_imported_weights_reach_the_card(run):
-    for licence, known in (("CC-BY-NC-4.0", "cc-by-nc-4.0"), ("unknown", "unknown"), ("My Own 1.0", "other")):
+    for licence, known, forbids in (
+        ("CC-BY-NC-4.0", "cc-by-nc-4.0", True), ("unknown", "unknown", False), ("My Own 1.0", "other", False),
+        ("fair-noncommercial-research-license", "other", True), ("CC BY NC 4.0", "other", True),
+        ("isc", "isc", False), ("ncsa", "other", False),
+    ):  # fmt: skip
         rewrite(run / CONFIG, lambda config, licence=licence: config["ssl_hub"].update(licence=licence))
         text = card.release_card(run)
         assert ModelCard(text).data.license == known
-        assert ("Non-commercial" in text) == (licence == "CC-BY-NC-4.0")
+        assert ("Non-commercial" in text) == forbids
 
 
 def test_the_command_trains_this_very_recipe():

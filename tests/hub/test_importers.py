@@ -283,6 +283,17 @@ def test_a_classifier_that_a_project_is_known_for_comes_along(take):
     assert "a classifier of imagenet-1k, and so was trained with labels" in release_card(store.home() / "lite")
 
 
+def test_a_classifier_of_other_labels_is_not_the_projects_and_neither_is_the_licence(tmp_path):
+    written = others.efficientnet_lite()
+    other = {"_fc.weight": torch.zeros(7, len(written.content["_fc.weight"][0])), "_fc.bias": torch.zeros(7)}
+    torch.save({**written.content, **other}, tmp_path / "seven.pt")
+    with pytest.warns(UserWarning, match=r"may be supervised: classifier.weight \(7, "):
+        imported = import_checkpoint(tmp_path / "seven.pt", written.recipe, name="seven")
+    assert imported.licence == "unknown" and imported.imported_from["code_licence"] == "Apache-2.0"
+    config = json.loads((imported.folder / "config.json").read_text())
+    assert "classifier" not in imported.imported_from and config["num_classes"] == 0
+
+
 def test_an_efficientnet_that_is_not_whole_or_no_lite_is_refused(refused):
     whole, recipe = (written := others.efficientnet_lite()).content, written.recipe
     part = {name: tensor for name, tensor in whole.items() if not name.startswith("_blocks.3.")}

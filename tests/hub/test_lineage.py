@@ -157,6 +157,18 @@ def test_a_name_that_only_the_training_machine_has_is_told_of_in_the_command(run
         assert ("In its command, `theirs` are the weights that it started from." in release_card(run)) == told
 
 
+def test_the_base_model_is_the_repository_that_timm_takes_the_weights_from(run):
+    last = chain_of(run)[-1]
+    for name, repository in (
+        ("resnet50.a1_in1k", "timm/resnet50.a1_in1k"),
+        ("rdnet_base.nv_in1k", "naver-ai/rdnet_base.nv_in1k"),
+        ("gcvit_base.in1k", None),  # which is at another address
+        ("resnet50.no_such", None),
+    ):
+        say(run, [{"step": "started", "kind": "timm", "name": name}, last])
+        assert ModelCard(release_card(run)).data.base_model == repository
+
+
 def test_a_licence_is_handed_on_where_it_binds_and_data_are_named_once(origins):
     assert [inherited(name) for name in ("CC-BY-NC-4.0", "Apache-2.0", "mit", "unknown", "Their Own 1.0")] == [
         "CC-BY-NC-4.0", "unknown", "unknown", "unknown", "Their Own 1.0",

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from ssl_hub.cli import main
+from ssl_hub.config import Views
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import here, store
-from ssl_hub.model import files
+from ssl_hub.model import backbones, files
 from ssl_hub.model.probe_head import ProbeHead
-from ssl_hub.model.release import METHOD, MODEL, save_release
+from ssl_hub.model.release import METHOD, MODEL, save_release, write_config, write_tensors
 from ssl_hub.model.siamese import build
 from ssl_hub.zoo import get_recipe
 
@@ -176,3 +177,14 @@ def test_a_run_that_is_not_finished_and_one_in_runs_are_told_of(tmp_path, monkey
     with pytest.raises(UsageError, match="load 'runs/byol-digits'. More: `ssl-hub where byol-digits`$"):
         store.load("byol-digits")
     assert "the store has a run that is not finished" in store.ways_on("byol-digits")[1]
+
+
+def test_a_loaded_model_tells_nothing_of_the_weights_that_timm_has_of_its_architecture(tmp_path):
+    model = backbones.create("resnet50")
+    config = backbones.timm_config("resnet50", model, Views(size=64))
+    config["ssl_hub"] = {"licence": "cc-by-nc-4.0"}
+    write_config(tmp_path, config)
+    write_tensors(tmp_path / "model.safetensors", model.state_dict())
+    says = store.load(tmp_path).pretrained_cfg
+    assert says["license"] == "cc-by-nc-4.0" and not any(map(says.get, ("hf_hub_id", "url", "tag")))
+    assert says["input_size"] == (3, 64, 64) and says.get("test_input_size") is None

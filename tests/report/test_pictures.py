@@ -13,13 +13,17 @@ from PIL import Image
 
 from ssl_hub.data.images import Source
 from ssl_hub.data.stored import Pixels
+from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
+from ssl_hub.evaluate.subject import Subject
 from ssl_hub.hub.store import BUNDLED
 from ssl_hub.model.probe_head import ProbeHead
+from ssl_hub.model.results import Result
 from ssl_hub.report.html import Missing
 from ssl_hub.report.pictures import _confusion, _gallery, _map, pca
 from ssl_hub.report.record import Record
 from ssl_hub.report.story import Evidence, Story
+from ssl_hub.zoo import get_recipe
 
 
 def evidence(classes: int, each: int = 3, *, labels: bool = True) -> Evidence:
@@ -102,6 +106,49 @@ def test_without_labels_or_a_head_the_reason_is_said(tmp_path):
         _confusion(Record(name="r", folder=tmp_path), evidence(3, labels=False))
     with pytest.raises(Missing, match="no head for 'axes'"):
         _confusion(Record(name="r", folder=tmp_path), evidence(3))
+
+
+def probed(**settings):
+    split = settings.pop("split", "test")
+    return Result(metric="top1", value=90.0, dataset="axes", split=split, protocol="linear-cached", settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (probed(split="train, 5 folds", folds=5, train_split="train, all folds but one"),
+         "r was probed on axes with --folds 5, which fits a head for each fold and keeps none. .*--holdout 0.2"),
+        (probed(split="train", train_split="train"), "the head was not kept: measured on the training split"),
+        (probed(), "no head for 'axes' in .* probe the backbone first"),
+    ],
+)  # fmt: skip
+def test_a_probe_that_kept_no_head_is_told_from_none(tmp_path, result, said):
+    with pytest.raises(Missing, match=said):
+        _confusion(Record(name="r", folder=tmp_path, results=(result,)), evidence(3))
+
+
+@pytest.mark.parametrize(("split", "told"), [("train", False), ("test, 80 %", True), ("train+test[:10]", True)])
+def test_images_that_the_probe_was_fitted_to_are_said_to_be(tmp_path, split, told):
+    names = tuple(f"class {i}" for i in range(3))
+    ProbeHead(torch.eye(3), torch.zeros(3), names, "axes", {"train_split": split}).save(tmp_path)
+    made = _confusion(Record(name="r", folder=tmp_path), evidence(3))
+    assert (f"The probe was fitted to images of this split ({split})" in made) == told
+
+
+def test_other_data_has_the_usual_splits_and_not_those_of_the_recipe(monkeypatch):
+    asked = []
+
+    def opened(subject, data, split):
+        asked.append(split)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("ssl_hub.report.story.open_split", opened)
+    recipe = get_recipe("directpred-digits", **{"data.train_split": "train[:80%]"})
+    monkeypatch.setattr("ssl_hub.report.story.open_model", lambda name: Subject(None, None, None, recipe))
+    for data in (None, "digits", "others"):
+        with pytest.raises(Missing, match="enough"):
+            Story([], data=data).evidence(Record(name=str(data), folder=BUNDLED, recipe=recipe))
+    assert asked == ["train[:80%]", "train[:80%]", "train"]
 
 
 def test_an_image_of_both_splits_is_no_query(tmp_path):

@@ -152,3 +152,21 @@ def test_images_are_read_in_the_model_s_range_and_another_is_another_measurement
     assert other.settings["range"] == "16" and measurement_of(other) != measurement_of(own)
     assert taken == ["deep/train", "deep/test"] * 2
     assert "range" not in transfer(["mine"], [deep], range="12", **told).top1("knn", "mine", deep).settings
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [("timm:test_vit", 96), ("timm:test_vit@r160_in1k", 96), ("test_vit.r160_in1k", 96), ("pixels", 96),
+     ("directpred-digits", None)],
+)  # fmt: skip
+def test_an_image_size_is_that_of_every_model_without_one(model, size, tmp_path, monkeypatch):
+    class Opened(Exception):
+        pass
+
+    def opened(name, *, image_size, seed):
+        raise Opened(image_size)
+
+    monkeypatch.setattr("ssl_hub.tables.transfer.open_model", opened)
+    with pytest.raises(Opened) as told:
+        transfer([model], ["digits"], out=tmp_path, image_size=96)
+    assert told.value.args == (size,)

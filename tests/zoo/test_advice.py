@@ -15,7 +15,7 @@ from ssl_hub.data.sources import open_part, open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.zoo import get_recipe
 from ssl_hub.zoo.advice import findings, suggested_range, while_training
-from ssl_hub.zoo.data_plan import plan
+from ssl_hub.zoo.data_plan import Plan, plan
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy
 
@@ -64,7 +64,8 @@ def test_the_advice_is_a_recipe_that_fits(tmp_path: Path, side: int, count: int,
     assert advised is not None and advised.recipe == recipe
     words = shlex.split(advised.command(str(tmp_path / "my data")))
     assert words[:5] == ["ssl-hub", "train", recipe, "--data", str(tmp_path / "my data")]
-    made = get_recipe(recipe, **dict(word.split("=", 1) for word in words[5:]), **{"data.name": words[4]})
+    assert words[-2:] == ["--output", "runs/my-data"]
+    made = get_recipe(recipe, **dict(word.split("=", 1) for word in words[5:-2]), **{"data.name": words[4]})
     assert made.views.size == size
     source = open_part(made.data, made.data.pretrain_split)
     assert 4 <= len(source) // made.train.batch_size <= len(source) // 2
@@ -149,7 +150,8 @@ def test_few_photographs_may_start_from_weights(tmp_path: Path, side: int, count
         assert advised.continued is None
         return
     words = shlex.split(advised.continued.command(str(tmp_path / "photos")))  # type: ignore[union-attr]
-    settings = dict(word.split("=", 1) for word in words[5:])
+    assert words[-2:] == ["--output", "runs/photos-from-weights"]  # the other is in runs/photos
+    settings = dict(word.split("=", 1) for word in words[5:-2])
     made = get_recipe("directpred-own", **settings)
     assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (128 if side == 300 else 64)
     assert settings.get("train.batch_size") == expected and made.train.batch_size <= count // 4
@@ -165,7 +167,17 @@ def test_a_plan_trains_on_no_images_that_are_judged(tmp_path: Path) -> None:
 
 def test_data_of_a_recipe_is_given_that_recipe() -> None:
     advised = plan(survey("digits"))
-    assert advised is not None and advised.command("digits") == "ssl-hub train directpred-digits --data digits"
+    assert advised is not None
+    assert advised.command("digits") == "ssl-hub train directpred-digits --data digits --output runs/digits"
+
+
+@pytest.mark.parametrize(
+    ("data", "folder"),
+    [("owner/name:config@v1", "name-config-v1"), ("s3://bucket/shards/", "shards"), ("/disk/my photos", "my-photos"),
+     ("shards/train-{0..2}.tar", "train--0..2-.tar"), (".", "mine"), ("../-x", "x")],
+)  # fmt: skip
+def test_the_run_that_is_advised_is_named_after_the_data(data: str, folder: str) -> None:
+    assert Plan("directpred-digits", {}, ()).command(data).endswith(f" --output runs/{folder}")
 
 
 def test_values_that_are_refused_are_given_a_range(tmp_path: Path) -> None:

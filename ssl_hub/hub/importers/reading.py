@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from ssl_hub.hub.importers.project import PLAIN, Parts, Source
 from ssl_hub.hub.importers.sources import SOURCES, detect, plain
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, settled_stem
 from ssl_hub.model import release
+from ssl_hub.model.backbones import class_names
 from ssl_hub.model.files import sha256
+from ssl_hub.model.lineage import UNKNOWN
 from ssl_hub.model.loading import load_into
 
 AUTO = "auto"
@@ -91,6 +93,11 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
         raise UsageError(f"{where}: {error}") from None
     if not whole.backbone:  # weights alone, of a project that the user has named
         whole = plain(tensors)
+    if origin.labels is not None and not _knows_its_labels(whole, origin.labels):  # so somebody else trained it
+        origin, whole = (
+            replace(origin, labels=None, licence=UNKNOWN, code=origin.licence),
+            replace(whole, classifier={}),
+        )
     headless = origin.labels is None and not (whole.projector or whole.predictor)
     return CheckpointParts(
         path=path,
@@ -101,6 +108,12 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
         where=where,
         top_layer=classifier_of(whole.backbone) if headless else None,
     )
+
+
+def _knows_its_labels(whole: Parts, labels: str) -> bool:
+    """Whether there is a classifier of as many classes as the project's own labels have."""
+    weight = whole.classifier.get("weight")
+    return weight is not None and len(weight) == len(class_names(labels))
 
 
 def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:

@@ -254,7 +254,7 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
     splits, where = shard_files(data), f"stream {data!r}"
     if splits is not None:
         found = resolve_split(split, splits, where, joins=False)
-        warn_of_others(split, {found}, splits, where)
+        warn_of_others(split, {found}, splits, where, joins=False)
         files = splits[found]
         tables = has_ending(files[0], (".parquet",))
         return ParquetShards(files, image_column, where) if tables else TarShards(files, image_column).check()

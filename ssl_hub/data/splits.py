@@ -28,11 +28,13 @@ HELD_OUT = (*WORDS["validation"], *WORDS["test"])
 _OWN = ("train", "test", "validation", "val", "valid", "unlabeled", "unlabelled")  # kept as they are written
 _STAND_IN = ("validation", "val", "valid", "dev", "test")
 _MEANING = {word: split for split, words in WORDS.items() for word in words}
+_UNION = "trainval"  # holds what train and val hold
 
 _HELD_OUT = re.compile(r"(?:hold|held)[\W_]?out", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")  # more than the "-._ 0-9" of `datasets`, and camelCase
 _FOLD = re.compile(r"(?:k[\W_]?)?folds?[\W_]*\d+|(?:cv|split)[\W_]*\d+", re.IGNORECASE)
-_FOLD_OF_FILES = re.compile(r"(?<![a-z])folds?[\W_]*\d+", re.IGNORECASE)  # split_000.parquet may be any piece
+# Of a part of a name, and without the others' words: split_000.parquet may be any piece.
+_FOLD_OF_FILES = re.compile(r"(?<![a-z])(?:k[\W_]?)?folds?[\W_]*\d+", re.IGNORECASE)
 # What may stand beside the word and says nothing else: train_images, test set, val2017, trainA.
 _FILLERS = frozenset(
     ("a", "b", "c", "all", "crop", "cropped", "data", "dataset", "file", "files", "final", "folder", "full", "image",
@@ -53,6 +55,15 @@ def words_of(name: str) -> list[str]:
         fused = re.fullmatch(rf"({'|'.join(_MEANING)})({'|'.join(_FILLERS)})", word.lower())
         words += fused.groups() if fused else [word.lower()]
     return words
+
+
+def alike(names: Collection[str]) -> dict[str, list[str]]:
+    """The names of splits by what they mean; without ``trainval``, which is no other part of ``train``."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if _UNION not in words_of(name):
+            found.setdefault(meaning(name) or name, []).append(name)
+    return found
 
 
 def speaking_of_splits(names: Collection[str]) -> list[str]:
@@ -117,14 +128,18 @@ def resolve_split(split: str, available: Collection[str], where: str, *, joins: 
     raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}{joined}")
 
 
-def warn_of_others(split: str, taken: Collection[str], available: Collection[str], where: str) -> None:
-    """Warn of what means the same as the splits that were taken and is left out: ``Train`` beside ``train``."""
-    meant = {meaning(name) for name in taken} - {None}
-    others = sorted(name for name in available if name not in taken and meaning(name) in meant)
+def warn_of_others(
+    split: str, taken: Collection[str], available: Collection[str], where: str, *, joins: bool = True
+) -> None:
+    """Warn of what means the same as the splits that were taken and is left out: ``Train`` beside ``train``. ``joins``
+    as in :func:`resolve_split`."""
+    kinds = [names for names in alike(available).values() if not {*names}.isdisjoint(taken)]
+    others = sorted({name for names in kinds for name in names}.difference(taken))
     if others:
+        fix = f"ask for {'+'.join([split, *others])}" if joins else "move them into one folder that is called so"
         warnings.warn(
             f"split {split!r} of {where} is {', '.join(sorted(taken))} alone: {', '.join(others)}, by the name of the "
-            "same split, is left out; where they belong together, put them into one folder",
+            f"same split, is left out; where they belong together, {fix}",
             stacklevel=3,
         )
 

@@ -47,6 +47,7 @@ def test_configurations_are_not_joined(names: tuple[str, ...], text: str) -> Non
         (("train/data-00000-of-00001.arrow", "test/data-00000-of-00001.arrow"), {"train": 1, "test": 1}),
         (("train-00000-of-00001.tar", "extra-00000-of-00001.tar"), {"train": 1, "extra": 1}),
         (("fold1/0.tar", "fold1/1.tar", "fold2/0.tar"), {"fold1": 2, "fold2": 1}),
+        (("kfold1.tar", "kfold2.tar"), {"kfold1": 1, "kfold2": 1}),
         (("fold1-000.tar", "fold2-000.tar", "test.tar"), {"fold1": 1, "fold2": 1, "test": 1}),
     ],
 )

@@ -46,6 +46,7 @@ class ImageFolder:
         self.name = str(root)
         self.recorded = root.resolve().name  # where data lies is nobody else's business
         self.values = reading.values
+        self._together = reading.together
         self._folders = _split_folders(self.root)
         self.splits = {split: folder.name for split, folder in self._folders.items()} or {"train": ""}
 
@@ -57,9 +58,9 @@ class ImageFolder:
         passed, taken = PassedOver(), self._folders.values()
         beside = [name for name in _listing(self.root, PassedOver())[0] if self.root / name not in taken]
         # A folder beside the split folders is had by its own name, and no split stands for it: train_mini, extra.
-        found = split if split in beside else resolve_split(split, self._folders, self.name)
+        found = split if split in beside else resolve_split(split, self.splits, self.name)
         for name in beside:
-            if name != found:
+            if name not in {found, *self._together}:
                 holds_images = any(images for images, _ in _images_below(self.root / name, PassedOver()))
                 passed.add(BESIDE_SPLITS if holds_images else "folder without images", name)
         folds = [folder for name, folder in self._folders.items() if is_fold(name)] if is_fold(found) else []

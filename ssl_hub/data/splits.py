@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -95,11 +95,12 @@ def split_names(names: Collection[str]) -> dict[str, str]:
     """Names of splits to what the data calls them: ``{"train": "Training", "val": "val"}``.
 
     A usual name is kept as it is, another becomes the split that it means, and where several mean the same (``trainA``
-    and ``trainB``) each keeps its own.
+    and ``trainB``, ``val`` and ``val_hard``) each keeps its own.
     """
     usual = {name: _usual(name) for name in names}
-    counts = Counter(usual.values())
-    return {name if counts[split] > 1 and name != split else split: name for name, split in usual.items()}
+    counts, meant = Counter(usual.values()), Counter(map(meaning, names))
+    shared = {n for n, split in usual.items() if counts[split] > 1 or (n.lower() not in _OWN and meant[meaning(n)] > 1)}
+    return {name if name in shared and name != split else split: name for name, split in usual.items()}
 
 
 def _usual(name: str) -> str:
@@ -110,16 +111,19 @@ def _usual(name: str) -> str:
 def resolve_split(split: str, available: Collection[str], where: str, *, joins: bool = True) -> str:
     """The available split that ``split`` means. Raises :class:`UsageError` listing what ``where`` has.
 
-    An exact name wins, then one that means the same. Public data names its held-out split ``test``, ``validation``,
+    An exact name wins, then what the data itself calls so, then one that means the same where the name says nothing
+    else: ``train`` is not ``train_mini``. Public data names its held-out split ``test``, ``validation``,
     ``val``, ``valid``, ``dev`` or ``eval``; where the one asked for is absent, validation names are preferred to each
     other before ``test``, and neither stands for several that mean the same (``testA`` and ``testB``). ``joins`` says
     whether ``+`` may join several.
     """
-    for name in (split, _usual(split), meaning(split)):
+    called = [name for name, its in available.items() if its == split] if isinstance(available, Mapping) else []
+    alone = _FILLERS.issuperset(word for word in words_of(split) if word not in _MEANING)
+    for name in (split, *called, *([_usual(split), meaning(split)] if alone else [])):
         if name is not None and name in available:
             return name
     same = [name for name in available if meaning(name) is not None and meaning(name) == meaning(split)]
-    if _usual(split) in HELD_OUT:
+    if alone and _usual(split) in HELD_OUT:
         for other in _STAND_IN:
             if other in (same or available):
                 return other

@@ -64,6 +64,7 @@ def test_configurations_that_belong_together_are_joined_as_it_says() -> None:
         (("train/data-00000-of-00001.arrow", "test/data-00000-of-00001.arrow"), {"train": 1, "test": 1}),
         (("train-00000-of-00001.tar", "extra-00000-of-00001.tar"), {"train": 1, "extra": 1}),
         (("fold1/0.tar", "fold1/1.tar", "fold2/0.tar"), {"fold1": 2, "fold2": 1}),
+        (("val/0.tar", "val_hard/0.tar", "train/0.tar"), {"val": 1, "val_hard": 1, "train": 1}),
         (("kfold1.tar", "kfold2.tar"), {"kfold1": 1, "kfold2": 1}),
         (("fold1-000.tar", "fold2-000.tar", "test.tar"), {"fold1": 1, "fold2": 1, "test": 1}),
     ],

@@ -245,9 +245,17 @@ def test_a_folder_beside_the_splits_is_had_by_its_own_name(tmp_path: Path) -> No
     assert (mini.split, len(mini), mini.classes) == ("train_mini", 1, ("a", "b"))
     assert mini.passed_over == {BESIDE_SPLITS: (1, "extra")}
     both = open_source(root, "train+extra")
-    assert (both.split, len(both)) == ("train+extra", 4)
+    assert (both.split, len(both), both.passed_over) == ("train+extra", 4, {BESIDE_SPLITS: (1, "train_mini")})
     with pytest.raises(UsageError, match="has no split 'more'; it has train, val"):
         open_source(root, "more")
+
+
+@pytest.mark.parametrize("asked", ["train_mini", "test_hard", "val_unseen"])
+def test_no_split_stands_for_a_special_one(tmp_path: Path, asked: str) -> None:
+    root = str(lay_out(tmp_path / "data", ["mnist_train/a/1.png", "mnist_test/a/1.png"]))
+    with pytest.raises(UsageError, match=f"has no split '{asked}'; it has test, train$"):
+        open_source(root, asked)
+    assert [open_source(root, name).split for name in ("mnist_test", "Test2017", "val")] == ["test"] * 3
 
 
 def test_classes_called_as_splits_are_no_splits(tmp_path: Path) -> None:

@@ -58,12 +58,18 @@ def words_of(name: str) -> list[str]:
 
 
 def alike(names: Collection[str]) -> dict[str, list[str]]:
-    """The names of splits by what they mean; without ``trainval``, which is no other part of ``train``."""
+    """The names of splits by what they mean; without special ones, and without ``trainval``, which is no other part of
+    ``train``."""
     found: dict[str, list[str]] = {}
     for name in names:
-        if _UNION not in words_of(name):
+        if _UNION not in words_of(name) and not _is_special(name):
             found.setdefault(meaning(name) or name, []).append(name)
     return found
+
+
+def _is_special(name: str) -> bool:
+    """Whether a name says more than which split it is of: ``train_mini``, ``val_hard``."""
+    return not _FILLERS.issuperset(word for word in words_of(name) if word not in _MEANING)
 
 
 def speaking_of_splits(names: Collection[str]) -> list[str]:
@@ -118,12 +124,12 @@ def resolve_split(split: str, available: Collection[str], where: str, *, joins: 
     whether ``+`` may join several.
     """
     called = [name for name, its in available.items() if its == split] if isinstance(available, Mapping) else []
-    alone = _FILLERS.issuperset(word for word in words_of(split) if word not in _MEANING)
-    for name in (split, *called, *([_usual(split), meaning(split)] if alone else [])):
+    special = _is_special(split)
+    for name in (split, *called, *([] if special else [_usual(split), meaning(split)])):
         if name is not None and name in available:
             return name
     same = [name for name in available if meaning(name) is not None and meaning(name) == meaning(split)]
-    if alone and _usual(split) in HELD_OUT:
+    if not special and _usual(split) in HELD_OUT:
         for other in _STAND_IN:
             if other in (same or available):
                 return other

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from datasets import Dataset, Features
+from datasets import Image as ImageFeature
 from PIL import Image
 
 from ssl_hub.data.passed_over import BESIDE_SPLITS
@@ -13,6 +15,7 @@ from ssl_hub.data.sources import open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
 from ssl_hub.zoo.advice import findings
+from tests.data.encoded import png
 
 FLAT = None  # unlabelled
 
@@ -227,6 +230,21 @@ def test_another_folder_of_the_same_split_is_said(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert len(open_source(root, "train+Train")) == 2
         assert len(open_source(root, "test")) == 1
+
+
+def test_a_special_split_is_no_other_part_of_one(tmp_path: Path) -> None:
+    names = [f"{split}-00000-of-00001.parquet" for split in ("train", "train_mini", "val", "val_hard")]
+    for name in names:
+        Dataset.from_dict({"image": [png(1)]}, features=Features({"image": ImageFeature()})).to_parquet(tmp_path / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for asked, split in (
+            ("train", "train"),
+            ("train_mini", "train_mini"),
+            ("test", "val"),
+            ("val_hard", "val_hard"),
+        ):
+            assert open_source(str(tmp_path), asked).split == split
 
 
 def test_what_holds_a_split_is_no_other_part_of_it(tmp_path: Path) -> None:

@@ -96,6 +96,11 @@ def below(address: str, endings: tuple[str, ...], depth: int) -> dict[str, str]:
     return {name: file for name, file in found.items() if has_ending(name, endings)}
 
 
+def opened(file: str) -> BinaryIO:
+    """A file here or at an address."""
+    return open_file(file) if is_address(file) else open(file, "rb")
+
+
 def has_ending(file: str, endings: tuple[str, ...]) -> bool:
     return file_name(file).lower().endswith(endings)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from ssl_hub.data.addresses import opened
 from ssl_hub.data.decoding import decode, decode_array
 from ssl_hub.data.splits import meaning
 from ssl_hub.data.value_range import AUTO, ValueRange
@@ -92,6 +93,19 @@ def encoded(rows: Any, column: str) -> Any:
     from datasets import Image as ImageFeature
 
     return rows.cast_column(column, ImageFeature(decode=False))
+
+
+def holds_no_images(file: str) -> bool:
+    """Whether a parquet file, here or at an address, has no column that could be of images, as where it says something
+    of images elsewhere. Of a damaged one False: it is named where it is read."""
+    from pyarrow import parquet
+
+    try:
+        with opened(file) as stream:
+            kinds = [str(kind) for kind in parquet.read_schema(stream).types]
+    except (OSError, ValueError):  # pyarrow's are ValueErrors
+        return False
+    return not any("binary" in kind or "struct" in kind for kind in kinds)
 
 
 def find_image_column(features: Any, named: str | None, where: str) -> str:

@@ -69,19 +69,23 @@ def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) ->
         name, depth = _own_name(path)
         if not (meaning(name) or fold_in(name)):
             return
-        place = PurePath(*path.parts[:depth])
-        kept = tuple(part for part in place.parts if part != "data" and not _PIECE.fullmatch(part))
+        outer = [at for at, part in enumerate(path.parts[:-1]) if meaning(name) and meaning(part) == meaning(name)]
+        within = path.parts[: outer[0] + 1] if outer else path.parts[:depth]
+        kept = tuple(part for part in within if part != "data" and not _PIECE.fullmatch(part))
         fold = fold_in(path.stem) if depth == len(path.parts) - 1 and meaning(name) else None
+        place = PurePath(*(within[:-1] if outer and within[-1] == name else within))
         places.setdefault((*kept, fold or ""), path if fold else place)
         shard = _SHARD.fullmatch(path.name)
         sets.add((shard["split"], shard["count"], shard["number"]) if shard else path)
     of_one_set = len(sets) == len(paths) and len({some[:2] if isinstance(some, tuple) else some for some in sets}) == 1
     if len(places) > 1 and not of_one_set:
         named = sorted(map(str, places.values()))
+        are_files = PurePath(named[-1]) in paths
+        one = "move each to a folder of its own" if are_files else f"give the folder of one, as {where}/{named[-1]}"
         raise UsageError(
             f"split {split!r} lies in {len(named)} places of {where} that may hold different data "
-            f"({', '.join(named[:4])}{', ...' if len(named) > 4 else ''}); give the folder of one, as "
-            f"{where}/{named[-1]}, or put the files into one folder where they belong together"
+            f"({', '.join(named[:4])}{', ...' if len(named) > 4 else ''}); {one}, or, where they belong together, "
+            f"move its files, with their folders, into a folder {split}"
         )
 
 

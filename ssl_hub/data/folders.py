@@ -21,6 +21,10 @@ _LEVELS = 3  # of folders that hold one folder alone, as unpacked archives do, a
 _NOT_OURS = frozenset(  # what systems leave
     ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "__pycache__")
 )
+_TEXTS = frozenset(  # files without an ending that people lay beside images
+    ("authors", "changelog", "changes", "citation", "copying", "copyright", "info", "licence", "license", "makefile",
+     "manifest", "md5sum", "md5sums", "notice", "readme", "sha256sum", "sha256sums", "version")
+)  # fmt: skip
 PICTURES = frozenset(("image", "images", "img", "imgs", "jpegimages"))
 ABOUT_PICTURES = frozenset(
     ("annotation", "annotations", "label", "labels", "mask", "masks", "segmentation", "segmentationclass",
@@ -42,6 +46,7 @@ class ImageFolder:
         self.name = str(root)
         self.recorded = root.resolve().name  # where data lies is nobody else's business
         self.values = reading.values
+        self._together = reading.together
         self._folders = _split_folders(self.root)
         self.splits = {split: folder.name for split, folder in self._folders.items()} or {"train": ""}
 
@@ -50,16 +55,20 @@ class ImageFolder:
         beside class folders, splits below classes, links that lead nowhere, or no images at all."""
         if not self._folders:
             return self._whole(split)
-        found = resolve_split(split, self._folders, self.name)
-        passed = PassedOver()
-        for name in _listing(self.root, PassedOver())[0]:
-            if self.root / name not in self._folders.values():
+        passed, taken = PassedOver(), self._folders.values()
+        beside = [name for name in _listing(self.root, PassedOver())[0] if self.root / name not in taken]
+        # A folder beside the split folders is had by its own name, and no split stands for it: train_mini, extra.
+        found = split if split in beside else resolve_split(split, self.splits, self.name)
+        for name in beside:
+            if name not in {found, *self._together}:
                 holds_images = any(images for images, _ in _images_below(self.root / name, PassedOver()))
                 passed.add(BESIDE_SPLITS if holds_images else "folder without images", name)
         folds = [folder for name, folder in self._folders.items() if is_fold(name)] if is_fold(found) else []
         train = [self._folders["train"]] if found != "train" and "train" in self._folders else folds
         classes = sorted({name for folder in train for name in _listing(_unwrapped(folder), PassedOver())[0]})
-        return self._source(_unwrapped(self._folders[found]), found, classes, passed)
+        folder = _unwrapped(self._folders.get(found, self.root / found))
+        _refuse_splits(folder)
+        return self._source(folder, found, classes, passed)
 
     def _whole(self, split: str) -> Source:
         whole = self._source(self.root, "train", [], PassedOver())
@@ -88,7 +97,6 @@ class ImageFolder:
             source = Source(self.recorded, split, Files(folder, loose, self.values))
         else:
             _refuse_annotations(folder, class_folders)
-            _refuse_splits(folder, class_folders)
             source = self._labelled(folder, split, class_folders, reference or class_folders, passed)
         source.passed_over = passed
         return source
@@ -138,13 +146,14 @@ def _split_folders(root: Path) -> dict[str, Path]:
     """Split folders by name; empty where ``root`` holds classes or images, one of which may be called ``train``."""
     folders, _ = _listing(root, PassedOver())
     named = speaking_of_splits(folders)
-    spoken = {meaning(name) for name in named}
-    is_layout = (
-        len(named) == len(folders)
-        or ("train" in spoken and not spoken.isdisjoint(HELD_OUT))
-        or any(_listing(root / name, PassedOver())[0] for name in named)
-    )
+    is_layout = _are_splits(named, folders) or any(_listing(root / name, PassedOver())[0] for name in named)
     return {split: root / name for split, name in split_names(named).items()} if is_layout else {}
+
+
+def _are_splits(named: Collection[str], folders: Collection[str]) -> bool:
+    """Whether those of ``folders`` that speak of splits are such by the names alone, and no classes."""
+    spoken = {meaning(name) for name in named}
+    return len(named) == len(folders) or ("train" in spoken and not spoken.isdisjoint(HELD_OUT))
 
 
 def _listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
@@ -161,7 +170,7 @@ def _listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
                 elif _is(entry, os.DirEntry.is_dir):
                     folders.append(name)
                 elif ending not in endings:
-                    passed.add(ending or "without an ending", name)
+                    passed.add(ending or ("text" if name.lower() in _TEXTS else "without an ending"), name)
                 elif entry.is_symlink():
                     raise UsageError(
                         f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist; restore that, or "
@@ -233,10 +242,11 @@ def pictures_and_annotations(folders: Collection[str]) -> tuple[str, str] | None
     return (lower[min(pictures)], lower[min(about)]) if pictures and about else None
 
 
-def _refuse_splits(folder: Path, class_folders: list[str]) -> None:
+def _refuse_splits(folder: Path) -> None:
     """Where ``folder`` is a split, and its classes would be splits: ``fold1/train`` and ``fold1/test``."""
+    class_folders = _listing(folder, PassedOver())[0]
     named = speaking_of_splits(class_folders)
-    if len(named) > 1 and ({"train"} < {*map(meaning, named)} or len(named) == len(class_folders)):
+    if len(named) > 1 and _are_splits(named, class_folders):
         raise UsageError(
             f"{folder}, which is called as a split, holds folders called as splits ({', '.join(named[:3])}) where "
             f"classes are expected; give {folder} where these are the splits"

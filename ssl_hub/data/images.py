@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.data.passed_over import BESIDE_SPLITS, PassedOver
 from ssl_hub.data.paths import shown
 from ssl_hub.data.stored import Files, Images, Pixels
 from ssl_hub.errors import UsageError
@@ -223,7 +223,8 @@ def joined(parts: Sequence[Source], name: str, split: str) -> Source:
     whole = Source(name, split, _Joined(parts), classes=classes, labels=of_all)
     for part in parts:
         for reason, some in part.passed_over.items():
-            whole.passed_over.add(reason, some.example, some.number)
+            if reason != BESIDE_SPLITS or reason not in whole.passed_over:  # it is of the data, and each part says it
+                whole.passed_over.add(reason, some.example, some.number)
     return whole
 
 

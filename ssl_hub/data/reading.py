@@ -9,11 +9,13 @@ from ssl_hub.errors import UsageError
 
 
 class Reading(NamedTuple):
-    """Columns are for tables alone, and found by type where they are not named."""
+    """Columns are for tables alone, and found by type where they are not named. ``together`` names the splits that are
+    opened at once, as ``train+extra`` does."""
 
     image_column: str | None = None
     label_column: str | None = None
     values: ValueRange = AUTO
+    together: frozenset[str] = frozenset()
 
     def refuse_columns(self, what: str) -> None:
         """Raise :class:`UsageError` where a column is named and ``what`` has none."""

@@ -8,8 +8,10 @@ from pathlib import Path, PurePath
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
+from ssl_hub.data.columns import holds_no_images
 from ssl_hub.data.endings import ARCHIVES
 from ssl_hub.data.file_splits import DEPTH, by_split, files_below, meanings_of
+from ssl_hub.data.folders import pictures_and_annotations
 from ssl_hub.errors import UsageError
 
 ENDINGS = (ARCHIVES, (".parquet",))
@@ -48,14 +50,26 @@ def _at_address(data: str) -> dict[str, list[str]]:
 
 
 def _one_kind(data: str, files: dict[PurePath, str]) -> dict[PurePath, str]:
-    """The same, or :class:`UsageError` where some are archives and some are tables."""
-    first = [next((str(path) for path in files if has_ending(path.name, ending)), None) for ending in ENDINGS]
-    if None not in first:
+    """The same; the archives alone where tables hold no images, as those that img2dataset writes beside them.
+
+    Raises :class:`UsageError` where some are archives and some are tables, or archives of what is drawn or said of
+    pictures lie beside those of pictures."""
+    archives, tables = ({p: file for p, file in files.items() if has_ending(p.name, ending)} for ending in ENDINGS)
+    if archives and tables and not holds_no_images(next(iter(tables.values()))):
+        under = data.rstrip("/")
         raise UsageError(
-            f"{data} holds both .tar and .parquet files ({first[0]}, {first[1]}); give those that are meant by a "
-            f"pattern, as {data.rstrip('/')}/**/*.parquet"
+            f"{data} holds both .tar and .parquet files ({next(iter(archives))}, {next(iter(tables))}); give those "
+            f"that are meant by a pattern, as {under}/**/*.parquet or {under}/**/*.tar"
         )
-    return files
+    for folder in {path.parent for path in archives}:
+        names = {path.name.partition(".")[0]: path for path in archives if path.parent == folder}
+        if found := pictures_and_annotations(names):
+            one, other = (names[name] for name in found)
+            raise UsageError(
+                f"{data} holds {one} beside {other}: pictures and what is drawn or said about them; give "
+                f"{data.rstrip('/')}/{one}"
+            )
+    return archives or tables
 
 
 def _of_one_kind(data: str, files: list[str]) -> dict[str, list[str]]:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import islice
 from lzma import LZMAError
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ssl_hub.data.addresses import file_name, has_ending, is_address, open_file, shown
+from ssl_hub.data.addresses import file_name, has_ending, is_address, opened, shown
 from ssl_hub.data.columns import encoded, find_image_column
 from ssl_hub.data.endings import ending_of, expected_endings
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
@@ -72,8 +72,8 @@ class _Files:
 class TarShards(_Files):
     """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
 
-    A sample is what shares a name up to the first dot; of several images in it, ``column`` (``jpg``, ``seg.png``, or
-    ``jpg,png`` where samples differ) says which is meant.
+    A sample is what shares a name (:func:`~ssl_hub.data.tar_members.sample_of`); of several images in it, ``column``
+    (``jpg``, ``seg.png``, or ``jpg,png`` where samples differ) says which is meant.
     """
 
     def __init__(self, files: Sequence[str], column: str | None = None) -> None:
@@ -85,7 +85,7 @@ class TarShards(_Files):
         name = shown(file)
         folders = Folders(name)
         try:
-            with _opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=Member) as archive:
+            with opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=Member) as archive:
                 for member in filter(is_image, members(archive)):
                     folders.add(member.name)
                     key, kind = sample_of(member.name)
@@ -127,7 +127,7 @@ class TarShards(_Files):
         images, others = 0, PassedOver()
         with (
             contextlib.suppress(*_DAMAGED),
-            _opened(self.files[0]) as stream,
+            opened(self.files[0]) as stream,
             tarfile.open(fileobj=stream) as archive,
         ):
             for member in islice(members(archive), _MEMBERS):
@@ -198,7 +198,7 @@ class ParquetShards(_Files):
         from pyarrow import ArrowException, parquet
 
         try:
-            with _opened(self.files[shard]) as stream, parquet.ParquetFile(stream) as table:
+            with opened(self.files[shard]) as stream, parquet.ParquetFile(stream) as table:
                 yield table
         except (ArrowException, OSError) as error:
             name, cause = shown(self.files[shard]), str(error).partition("\n")[0]
@@ -254,7 +254,7 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
     splits, where = shard_files(data), f"stream {data!r}"
     if splits is not None:
         found = resolve_split(split, splits, where, joins=False)
-        warn_of_others(split, {found}, splits, where)
+        warn_of_others(split, {found}, splits, where, joins=False)
         files = splits[found]
         tables = has_ending(files[0], (".parquet",))
         return ParquetShards(files, image_column, where) if tables else TarShards(files, image_column).check()
@@ -265,7 +265,3 @@ def open_shards(data: str, split: str, *, image_column: str | None = None) -> Sh
             "such, or a Hub dataset"
         )
     return HubShards(address, split, image_column, data)
-
-
-def _opened(file: str) -> BinaryIO:
-    return open_file(file) if is_address(file) else open(file, "rb")

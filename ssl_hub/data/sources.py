@@ -45,7 +45,8 @@ def open_source(
     Raises :class:`UsageError` that says what was found and how to fix it.
     """
     parts = parse_split(split)
-    layout = find_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range)))
+    together = frozenset(part.name for part in parts)
+    layout = find_layout(data, Reading(image_column, label_column, ValueRange.parse(value_range), together))
     wholes = [layout.open(part.name) for part in parts]
     opened = [_taken(whole, part) for whole, part in zip(wholes, parts, strict=True)]
     if data not in SOURCES:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,11 +28,13 @@ HELD_OUT = (*WORDS["validation"], *WORDS["test"])
 _OWN = ("train", "test", "validation", "val", "valid", "unlabeled", "unlabelled")  # kept as they are written
 _STAND_IN = ("validation", "val", "valid", "dev", "test")
 _MEANING = {word: split for split, words in WORDS.items() for word in words}
+_UNION = "trainval"  # holds what train and val hold
 
 _HELD_OUT = re.compile(r"(?:hold|held)[\W_]?out", re.IGNORECASE)
 _BETWEEN_WORDS = re.compile(r"[\W\d_]+|(?<=[a-z])(?=[A-Z])")  # more than the "-._ 0-9" of `datasets`, and camelCase
 _FOLD = re.compile(r"(?:k[\W_]?)?folds?[\W_]*\d+|(?:cv|split)[\W_]*\d+", re.IGNORECASE)
-_FOLD_OF_FILES = re.compile(r"(?<![a-z])folds?[\W_]*\d+", re.IGNORECASE)  # split_000.parquet may be any piece
+# Of a part of a name, and without the others' words: split_000.parquet may be any piece.
+_FOLD_OF_FILES = re.compile(r"(?<![a-z])(?:k[\W_]?)?folds?[\W_]*\d+", re.IGNORECASE)
 # What may stand beside the word and says nothing else: train_images, test set, val2017, trainA.
 _FILLERS = frozenset(
     ("a", "b", "c", "all", "crop", "cropped", "data", "dataset", "file", "files", "final", "folder", "full", "image",
@@ -53,6 +55,21 @@ def words_of(name: str) -> list[str]:
         fused = re.fullmatch(rf"({'|'.join(_MEANING)})({'|'.join(_FILLERS)})", word.lower())
         words += fused.groups() if fused else [word.lower()]
     return words
+
+
+def alike(names: Collection[str]) -> dict[str, list[str]]:
+    """The names of splits by what they mean; without special ones, and without ``trainval``, which is no other part of
+    ``train``."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if _UNION not in words_of(name) and not _is_special(name):
+            found.setdefault(meaning(name) or name, []).append(name)
+    return found
+
+
+def _is_special(name: str) -> bool:
+    """Whether a name says more than which split it is of: ``train_mini``, ``val_hard``."""
+    return not _FILLERS.issuperset(word for word in words_of(name) if word not in _MEANING)
 
 
 def speaking_of_splits(names: Collection[str]) -> list[str]:
@@ -84,11 +101,12 @@ def split_names(names: Collection[str]) -> dict[str, str]:
     """Names of splits to what the data calls them: ``{"train": "Training", "val": "val"}``.
 
     A usual name is kept as it is, another becomes the split that it means, and where several mean the same (``trainA``
-    and ``trainB``) each keeps its own.
+    and ``trainB``, ``val`` and ``val_hard``) each keeps its own.
     """
     usual = {name: _usual(name) for name in names}
-    counts = Counter(usual.values())
-    return {name if counts[split] > 1 and name != split else split: name for name, split in usual.items()}
+    counts, meant = Counter(usual.values()), Counter(map(meaning, names))
+    shared = {n for n, split in usual.items() if counts[split] > 1 or (n.lower() not in _OWN and meant[meaning(n)] > 1)}
+    return {name if name in shared and name != split else split: name for name, split in usual.items()}
 
 
 def _usual(name: str) -> str:
@@ -99,16 +117,19 @@ def _usual(name: str) -> str:
 def resolve_split(split: str, available: Collection[str], where: str, *, joins: bool = True) -> str:
     """The available split that ``split`` means. Raises :class:`UsageError` listing what ``where`` has.
 
-    An exact name wins, then one that means the same. Public data names its held-out split ``test``, ``validation``,
+    An exact name wins, then what the data itself calls so, then one that means the same where the name says nothing
+    else: ``train`` is not ``train_mini``. Public data names its held-out split ``test``, ``validation``,
     ``val``, ``valid``, ``dev`` or ``eval``; where the one asked for is absent, validation names are preferred to each
     other before ``test``, and neither stands for several that mean the same (``testA`` and ``testB``). ``joins`` says
     whether ``+`` may join several.
     """
-    for name in (split, _usual(split), meaning(split)):
+    called = [name for name, its in available.items() if its == split] if isinstance(available, Mapping) else []
+    special = _is_special(split)
+    for name in (split, *called, *([] if special else [_usual(split), meaning(split)])):
         if name is not None and name in available:
             return name
     same = [name for name in available if meaning(name) is not None and meaning(name) == meaning(split)]
-    if _usual(split) in HELD_OUT:
+    if not special and _usual(split) in HELD_OUT:
         for other in _STAND_IN:
             if other in (same or available):
                 return other
@@ -117,14 +138,18 @@ def resolve_split(split: str, available: Collection[str], where: str, *, joins: 
     raise UsageError(f"{where} has no split {split!r}; it has {', '.join(sorted(available)) or 'none'}{joined}")
 
 
-def warn_of_others(split: str, taken: Collection[str], available: Collection[str], where: str) -> None:
-    """Warn of what means the same as the splits that were taken and is left out: ``Train`` beside ``train``."""
-    meant = {meaning(name) for name in taken} - {None}
-    others = sorted(name for name in available if name not in taken and meaning(name) in meant)
+def warn_of_others(
+    split: str, taken: Collection[str], available: Collection[str], where: str, *, joins: bool = True
+) -> None:
+    """Warn of what means the same as the splits that were taken and is left out: ``Train`` beside ``train``. ``joins``
+    as in :func:`resolve_split`."""
+    kinds = [names for names in alike(available).values() if not {*names}.isdisjoint(taken)]
+    others = sorted({name for names in kinds for name in names}.difference(taken))
     if others:
+        fix = f"ask for {'+'.join([split, *others])}" if joins else "move them into one folder that is called so"
         warnings.warn(
             f"split {split!r} of {where} is {', '.join(sorted(taken))} alone: {', '.join(others)}, by the name of the "
-            "same split, is left out; where they belong together, put them into one folder",
+            f"same split, is left out; where they belong together, {fix}",
             stacklevel=3,
         )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import has_ending, is_address
+from ssl_hub.data.columns import holds_no_images
 from ssl_hub.data.endings import ARCHIVES, TABLES, image_endings
 from ssl_hub.data.file_splits import files_below, missing_files
 from ssl_hub.data.fingerprint import fingerprint
@@ -112,8 +113,9 @@ def _streamed(data: str) -> dict[str, list[str]]:
 
 
 def _archives_alone(folder: Path) -> bool:
-    """Whether a folder has archives and neither tables nor images, which would be read and not they."""
-    if not files_below(folder, ARCHIVES) or files_below(folder, TABLES):
+    """Whether a folder has archives and neither tables of images nor images, which would be read and not they."""
+    tables = files_below(folder, TABLES).values()
+    if not files_below(folder, ARCHIVES) or not all(map(holds_no_images, islice(tables, 1))):
         return False
     return not any(path.suffix.lower() in image_endings() for path in folder.rglob("*"))
 

@@ -15,10 +15,11 @@ from ssl_hub.data.columns import (
     encoded,
     find_image_column,
     find_label_column,
+    holds_no_images,
     split_column,
     unusable_labels,
 )
-from ssl_hub.data.endings import TABLES, image_endings
+from ssl_hub.data.endings import ARCHIVES, TABLES, image_endings
 from ssl_hub.data.file_splits import by_split, files_below, missing_by_split
 from ssl_hub.data.hub_datasets import Address, load_hub
 from ssl_hub.data.images import Source
@@ -150,16 +151,9 @@ def _files(root: Path, *, may_hold_paths: bool) -> dict[str, Opener]:
 
 
 def _is_about_images(root: Path, file: str) -> bool:
-    """Whether a parquet file holds nothing that could be images, and images lie below its folder."""
-    from pyarrow import parquet
-
-    try:
-        kinds = [str(kind) for kind in parquet.read_schema(file).types]
-    except (OSError, ValueError):  # pyarrow's are ValueErrors; what is damaged is named where it is read
-        return False
-    if any("binary" in kind or "struct" in kind for kind in kinds):
-        return False
-    return any(path.suffix.lower() in image_endings() for path in root.rglob("*"))
+    """Whether a table holds nothing that could be images, and images or archives of them lie below its folder."""
+    held = (*image_endings(), *ARCHIVES)
+    return holds_no_images(file) and any(path.name.lower().endswith(held) for path in root.rglob("*"))
 
 
 def _opener(paths: list[str], ending: str) -> Opener:

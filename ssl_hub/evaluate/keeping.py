@@ -1,9 +1,9 @@
 """What a release keeps of a measurement: the numbers always, a probe's head where none that is better founded is there.
 
 A head that is stored gives way to one of the same protocol, or of the default one, that was fitted to the same split or
-to more of it, read in the same range. So a quick or an unusual probe is a number in results.json, and the classifier
-that people load stays as it was; one whose number does not count (:mod:`ssl_hub.model.standing`) is never stored. A
-fine-tuned classifier belongs to its backbone and gives way to no probe.
+to more of it, read in the same range or in the model's own. So a quick or an unusual probe is a number in results.json,
+and the classifier that people load stays as it was; one whose number does not count (:mod:`ssl_hub.model.standing`) is
+never stored. A fine-tuned classifier belongs to its backbone and gives way to no probe.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def supersedes(new: ProbeHead, stored: ProbeHead) -> bool:
     """Whether a head takes the place of one for the same data; see the rule above."""
     protocol, before = (protocol_of(str(h.settings.get("protocol")), h.settings) for h in (new, stored))
     comparable = protocol == before or (protocol == DEFAULT and before.startswith(LINEAR))
-    return comparable and new.value_range == stored.value_range and _is_fitted_to_more(new.settings, stored.settings)
+    as_read = new.value_range in (None, stored.value_range)
+    return comparable and as_read and _is_fitted_to_more(new.settings, stored.settings)
 
 
 def _is_fitted_to_more(new: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ssl_hub.data.passed_over import BESIDE_SPLITS, MISSING, NAMES_SPLITS
-from ssl_hub.data.splits import meaning
+from ssl_hub.data.splits import alike
 
 LEAST_USED = 1 / 8
 """Share of the range of values below which images are a few grey levels."""
@@ -56,10 +56,7 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(3, f"split {split!r} cannot be opened: {known['error']}")
         elif known["called"] not in ("", split):
             yield Finding(0, f"{known['called']!r} is taken as split {split!r}")
-    alike: dict[str, list[str]] = {}
-    for split in survey["splits"]:
-        alike.setdefault(meaning(split) or split, []).append(split)
-    for split, several in alike.items():
+    for split, several in alike(survey["splits"]).items():
         if len(several) > 1:
             text = f"{', '.join(map(repr, several))} all speak of {split!r}, and each is a split of its own"
             joined = f"data.{_setting_of(split)}={'+'.join(several)}"
@@ -186,7 +183,7 @@ def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator
             yield Finding(3, text, "write each split to a file called after it")
         if reason == BESIDE_SPLITS:
             text = f"folders of images beside the split folders left out: {some['number']:,} ({some['example']})"
-            yield Finding(2, text, "where these are classes, or one is a split, move or rename them")
+            yield Finding(2, text, "where these are classes, move them; where one is a split, ask for it by its name")
         if reason in _IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",

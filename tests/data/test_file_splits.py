@@ -7,6 +7,8 @@ import pytest
 from ssl_hub.data.file_splits import by_split, files_below
 from ssl_hub.errors import UsageError
 
+ONE = "-00000-of-00001.parquet"
+
 
 def grouped(*names: str) -> dict[str, list[str]]:
     return by_split({PurePath(name): name for name in names}, "ROOT")
@@ -18,19 +20,34 @@ def grouped(*names: str) -> dict[str, list[str]]:
         (
             ("en/train.parquet", "de/train.parquet", "en/test.parquet"),
             r"^split 'train' lies in 2 places of ROOT that may hold different data \(de, en\); give the folder of one, "
-            r"as ROOT/en, or put the files into one folder where they belong together$",
+            r"as ROOT/en, or, where they belong together, move its files, with their folders, into a folder train$",
         ),
         (("data/en/train/0.parquet", "data/de/train/0.parquet"), r"\(data/de, data/en\); .* as ROOT/data/en,"),
         (("en/train-00000-of-00001.parquet", "de/train-00000-of-00001.parquet"), r"\(de, en\)"),
         (("train.parquet", "old/train.parquet"), r"\(\., old\)"),
         (("32/train.tar", "64/train.tar"), r"\(32, 64\)"),
         (("fold1/train.tar", "fold1/test.tar", "fold2/train.tar"), r"\(fold1, fold2\); .* as ROOT/fold2,"),
-        (("train_fold1.tar", "train_fold2.tar"), r"\(train_fold1\.tar, train_fold2\.tar\)"),
+        (("train_fold1.tar", "train_fold2.tar"), r"\(train_fold1\.tar, train_fold2\.tar\); move each to a folder"),
+        ((f"train_a/train{ONE}", f"train_b/train{ONE}"), r"\(train_a, train_b\)"),
     ],
 )
 def test_configurations_are_not_joined(names: tuple[str, ...], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         grouped(*names)
+
+
+def test_configurations_that_belong_together_are_joined_as_it_says() -> None:
+    for names in (
+        ("en/train.parquet", "de/train.parquet"),
+        ("en/train/0.parquet", "de/train/0.parquet"),
+        (f"en/train{ONE}", f"de/train{ONE}"),
+        ("train_fold1.tar", "train_fold2.tar"),
+    ):
+        with pytest.raises(UsageError, match="move its files, with their folders, into a folder train$"):
+            grouped(*names)
+        assert {split: len(files) for split, files in grouped(*(f"train/{name}" for name in names)).items()} == {
+            "train": 2
+        }
 
 
 @pytest.mark.parametrize(
@@ -47,6 +64,8 @@ def test_configurations_are_not_joined(names: tuple[str, ...], text: str) -> Non
         (("train/data-00000-of-00001.arrow", "test/data-00000-of-00001.arrow"), {"train": 1, "test": 1}),
         (("train-00000-of-00001.tar", "extra-00000-of-00001.tar"), {"train": 1, "extra": 1}),
         (("fold1/0.tar", "fold1/1.tar", "fold2/0.tar"), {"fold1": 2, "fold2": 1}),
+        (("val/0.tar", "val_hard/0.tar", "train/0.tar"), {"val": 1, "val_hard": 1, "train": 1}),
+        (("kfold1.tar", "kfold2.tar"), {"kfold1": 1, "kfold2": 1}),
         (("fold1-000.tar", "fold2-000.tar", "test.tar"), {"fold1": 1, "fold2": 1, "test": 1}),
     ],
 )

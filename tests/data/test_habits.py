@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from datasets import Dataset, Features
+from datasets import Image as ImageFeature
 from PIL import Image
 
+from ssl_hub.data.passed_over import BESIDE_SPLITS
 from ssl_hub.data.sources import open_source
+from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
+from ssl_hub.zoo.advice import findings
+from tests.data.encoded import png
 
 FLAT = None  # unlabelled
 
@@ -224,6 +230,63 @@ def test_another_folder_of_the_same_split_is_said(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert len(open_source(root, "train+Train")) == 2
         assert len(open_source(root, "test")) == 1
+
+
+def test_a_special_split_is_no_other_part_of_one(tmp_path: Path) -> None:
+    names = [f"{split}-00000-of-00001.parquet" for split in ("train", "train_mini", "val", "val_hard")]
+    for name in names:
+        Dataset.from_dict({"image": [png(1)]}, features=Features({"image": ImageFeature()})).to_parquet(tmp_path / name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for asked, split in (
+            ("train", "train"),
+            ("train_mini", "train_mini"),
+            ("test", "val"),
+            ("val_hard", "val_hard"),
+        ):
+            assert open_source(str(tmp_path), asked).split == split
+
+
+def test_what_holds_a_split_is_no_other_part_of_it(tmp_path: Path) -> None:
+    root = str(lay_out(tmp_path / "data", [f"{split}/a/1.png" for split in ("train", "val", "trainval", "test")]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [open_source(root, split).split for split in ("train", "trainval")] == ["train", "trainval"]
+    assert not [finding.text for finding in findings(survey(root)) if "all speak of" in finding.text]
+
+
+def test_a_folder_beside_the_splits_is_had_by_its_own_name(tmp_path: Path) -> None:
+    """And no split stands for it, as ``train`` would for ``train_mini``."""
+    names = ["train/a/1.png", "train/b/1.png", "train_mini/b/2.png", "extra/a/3.png", "extra/a/4.png", "val/a/5.png"]
+    root = str(lay_out(tmp_path / "data", names))
+    mini = open_source(root, "train_mini")
+    assert (mini.split, len(mini), mini.classes) == ("train_mini", 1, ("a", "b"))
+    assert mini.passed_over == {BESIDE_SPLITS: (1, "extra")}
+    both = open_source(root, "train+extra")
+    assert (both.split, len(both), both.passed_over) == ("train+extra", 4, {BESIDE_SPLITS: (1, "train_mini")})
+    with pytest.raises(UsageError, match="has no split 'more'; it has train, val"):
+        open_source(root, "more")
+
+
+@pytest.mark.parametrize("asked", ["train_mini", "test_hard", "val_unseen"])
+def test_no_split_stands_for_a_special_one(tmp_path: Path, asked: str) -> None:
+    root = str(lay_out(tmp_path / "data", ["mnist_train/a/1.png", "mnist_test/a/1.png"]))
+    with pytest.raises(UsageError, match=f"has no split '{asked}'; it has test, train$"):
+        open_source(root, asked)
+    assert [open_source(root, name).split for name in ("mnist_test", "Test2017", "val")] == ["test"] * 3
+
+
+def test_classes_called_as_splits_are_no_splits(tmp_path: Path) -> None:
+    """Where the folder is none that splits lie in, and holds others."""
+    root = lay_out(tmp_path / "data", ["train/1.png", "unlabeled/2.png", "bus/3.png"])
+    assert open_source(str(root), "train").classes == ("bus", "train", "unlabeled")
+
+
+def test_texts_beside_images_are_no_images_of_another_kind(tmp_path: Path) -> None:
+    root = lay_out(tmp_path / "data", ["a/1.png", "b/1.png"])
+    for name in ("README", "a/LICENSE", "a/IM_0001"):
+        (root / name).touch()
+    assert open_source(str(root), "train").passed_over == {"text": (2, "README"), "without an ending": (1, "a/IM_0001")}
 
 
 def test_a_split_does_not_stand_for_several_of_another_meaning(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from datasets import ClassLabel, Dataset, Features, Image, Value
 from ssl_hub.data.decoding import decode
 from ssl_hub.data.file_splits import missing_files
 from ssl_hub.data.shards import Shards, open_shards
+from ssl_hub.data.sources import open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
 from ssl_hub.zoo.advice import findings
@@ -208,10 +209,32 @@ def test_a_tar_file_is_of_one_split_and_of_pictures(tmp_path: Path, names: tuple
 
 def test_archives_beside_tables_are_asked_for(tmp_path: Path) -> None:
     web_shard(tmp_path / "original" / "images.tar", 1)
-    (tmp_path / "train-0.parquet").touch()
+    parquet(tmp_path / "train-0.parquet", 1)
     with pytest.raises(UsageError, match=r"holds both \.tar and \.parquet files \(original/images\.tar, train-0"):
         open_shards(str(tmp_path), "train")
     assert values(open_shards(f"{tmp_path}/**/*.tar", "train")) == [[1]]
+
+
+@pytest.mark.parametrize("name", ["00000.parquet", "metadata/0.parquet"])
+def test_tables_about_archives_are_no_other_images(tmp_path: Path, name: str) -> None:
+    """img2dataset writes addresses and captions beside each shard."""
+    web_shard(tmp_path / "00000.tar", 1)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    Dataset.from_dict({"url": ["a"], "caption": ["b"]}).to_parquet(tmp_path / name)
+    assert values(open_shards(str(tmp_path), "train")) == [[1]]
+    assert survey(str(tmp_path))["stream"]
+    if "/" not in name:
+        with pytest.raises(UsageError, match=r"holds \.tar files, which pre-training alone reads"):
+            open_source(str(tmp_path), "train")
+
+
+def test_an_archive_of_masks_beside_that_of_pictures_is_refused(tmp_path: Path) -> None:
+    """As Oxford's pets are published."""
+    web_shard(tmp_path / "images.tar.gz", 1, mode="w:gz")
+    web_shard(tmp_path / "annotations.tar.gz", 2, mode="w:gz")
+    with pytest.raises(UsageError, match=r"holds images\.tar\.gz beside annotations\.tar\.gz: .*; give (.*)$") as told:
+        open_shards(str(tmp_path), "train")
+    assert values(open_shards(str(told.value).rpartition("; give ")[2], "train")) == [[1]]
 
 
 def test_a_pattern_of_several_splits_is_said(tmp_path: Path) -> None:

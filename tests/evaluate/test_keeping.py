@@ -36,6 +36,8 @@ def head(protocol="linear-cached", size=1297, fill=0.0, **settings):
         (head(size=1297, train_split="train"), head(size=1500, train_split="train[:1500]"), False),
         (head(), head(range="12"), False),
         (head(range="12"), head(range="12"), True),
+        (head(range="12"), head(range="13"), False),
+        (head(range="12"), head(), True),
     ],
 )
 def test_the_rule(tmp_path, stored, new, replaced):

@@ -15,7 +15,7 @@ import ssl_hub
 from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.model import measure
-from ssl_hub.evaluate.subject import open_model
+from ssl_hub.evaluate.subject import check_pools, open_model
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import read_results
 
@@ -50,6 +50,20 @@ def test_a_classifier_in_memory_is_not_taken_for_features(tmp_path):
         ssl_hub.export(model, tmp_path, format="torchscript")
     model.reset_classifier(0)
     ssl_hub.export(model, tmp_path, format="torchscript", image_size=None)
+
+
+def test_a_model_without_a_classifier_gives_features_whatever_num_classes_says():
+    model = timm.create_model("test_resnet", num_classes=7)
+    model.fc = torch.nn.Identity()
+    check_pools(model)
+    own = torch.nn.Flatten()
+    own.num_classes = 7
+    check_pools(own)
+    two = timm.create_model("deit_tiny_distilled_patch16_224", num_classes=7)
+    with pytest.raises(UsageError, match="classifier of 7 classes"):
+        check_pools(two)
+    two.head = two.head_dist = torch.nn.Identity()
+    check_pools(two)
 
 
 def test_what_timm_does_with_images_and_is_not_done_here_is_said():

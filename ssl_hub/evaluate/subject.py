@@ -121,7 +121,7 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
             torch.manual_seed(seed)
             made = backbones.create_for(architecture, image_size).eval()
         return Subject(made, eval_transform(made), None, None)
-    if image_size is not None and not weights.is_pretrained(name):
+    if image_size is not None and not weights.is_of_timm(name):
         raise UsageError(f"{name} has its own image size; image_size is for {TIMM} models and {PIXELS}")
     if (snapshot := find_snapshot(name)) is not None:
         recipe = snapshot.recipe

@@ -100,7 +100,8 @@ def make_program(
 
 def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     """The folder of a release, with the head's files where the Hub has it; None for what is none."""
-    if isinstance(model, nn.Module) or str(model).startswith((TIMM, INIT)) or str(model) == "pixels" or _of_timm(model):
+    name = str(model)
+    if isinstance(model, nn.Module) or name.startswith((TIMM, INIT)) or name == "pixels" or weights.is_of_timm(name):
         why = f"head={head!r} is one that a release carries; give a run or release that was probed"
     elif find_snapshot(str(model)) is not None:
         why = f"{model} is a run at one of its checkpoints, which has no heads; leave head out"
@@ -109,11 +110,6 @@ def _folder(model: str | Path | nn.Module, head: str | None) -> Path | None:
     if head is not None:
         raise UsageError(why)
     return None
-
-
-def _of_timm(model: str | Path) -> bool:
-    """Whether weights of timm are meant by a name that no release on this machine has."""
-    return weights.is_pretrained(str(model)) and not any(place.found for place in store.places(str(model)))
 
 
 def _classifier(folder: Path, head: str, subject: Subject) -> tuple[nn.Module, tuple[str, ...], Subject]:

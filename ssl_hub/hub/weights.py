@@ -25,6 +25,7 @@ from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
+from ssl_hub.hub.here import Place
 from ssl_hub.hub.importers.reading import AUTO, imported_link, read_parts
 from ssl_hub.hub.importers.stem import stem_of
 from ssl_hub.hub.remote import PREFIX
@@ -81,13 +82,22 @@ def is_pretrained(name: str) -> bool:
     return bool(tag) and (name.startswith(TIMM) or backbones.is_known(base))
 
 
+def is_of_timm(name: str) -> bool:
+    """Whether timm's weights are meant: a name that :func:`is_pretrained` and that no release on this machine has."""
+    return is_pretrained(name) and _release_here(name) is None
+
+
+def _release_here(name: str) -> Place | None:
+    return None if name.startswith((TIMM, PREFIX)) else next((p for p in store.places(name) if p.found), None)
+
+
 def pretrained(name: str, *, image_size: int | None = None) -> Pretrained:
     """Open a model that has weights of its own. ``image_size`` is for those of timm.
 
     Raises UsageError that says what was looked for and where, or which tensors did not load.
     """
     text = str(name)
-    found = None if text.startswith((TIMM, PREFIX)) else next((p for p in store.places(text) if p.found), None)
+    found = _release_here(text)
     if found is None and is_pretrained(text):
         return _of_timm(text, image_size)
     folder = store.resolve(text)

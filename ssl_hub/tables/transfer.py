@@ -31,7 +31,7 @@ from ssl_hub.evaluate.protocols import CACHED, Cached
 from ssl_hub.evaluate.record import Recorder
 from ssl_hub.evaluate.similarity_index import kept
 from ssl_hub.evaluate.subject import PIXELS, TIMM, Subject, open_model, range_of
-from ssl_hub.hub.weights import is_pretrained
+from ssl_hub.hub.weights import is_of_timm
 from ssl_hub.model.results import Result, append_results, read_results
 from ssl_hub.model.standing import objection
 from ssl_hub.tables.markup import markdown_table
@@ -140,7 +140,7 @@ def transfer(
     found: dict[str, dict[str, Sequence[Result]]] = {}
     missing: dict[tuple[str, str], str] = {}
     for model in dict.fromkeys(map(str, models)):
-        sized = model == PIXELS or model.startswith(TIMM) or is_pretrained(model)  # a release has a size of its own
+        sized = model == PIXELS or model.startswith(TIMM) or is_of_timm(model)  # a release has a size of its own
         size = extraction.image_size if sized else None
         subject = open_model(model, image_size=size, seed=extraction.seed)
         seen = [model, *([] if size is None else [f"{size}px"]), *filter(None, [extraction.range])]  # no weight tells

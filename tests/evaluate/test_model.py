@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.accuracy import accuracy_results
 from ssl_hub.evaluate.model import measure
 from ssl_hub.evaluate.subject import check_pools, open_model
+from ssl_hub.hub import store
 from ssl_hub.model.probe_head import ProbeHead
 from ssl_hub.model.results import read_results
 
@@ -31,6 +33,13 @@ def test_architectures_that_are_built_for_a_size_are_built_for_the_one_asked_for
 def test_a_size_that_the_architecture_cannot_take_is_an_error():
     with pytest.raises(UsageError, match="Levit.* does not take images of 50 pixels: "):
         open_model("timm:levit_128s", image_size=50)
+
+
+def test_a_release_that_is_called_as_weights_of_timm_keeps_its_own_size():
+    shutil.copytree(store.BUNDLED / "directpred-digits", store.home() / "resnet50.a1_in1k")
+    assert open_model("resnet50.a1_in1k").recipe.name == "directpred-digits"
+    with pytest.raises(UsageError, match=r"^resnet50\.a1_in1k has its own image size; image_size is for timm: models"):
+        open_model("resnet50.a1_in1k", image_size=64)
 
 
 def test_weights_that_do_not_fit_the_images_are_one_line():

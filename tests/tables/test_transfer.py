@@ -170,3 +170,10 @@ def test_an_image_size_is_that_of_every_model_without_one(model, size, tmp_path,
     with pytest.raises(Opened) as told:
         transfer([model], ["digits"], out=tmp_path, image_size=96)
     assert told.value.args == (size,)
+
+
+def test_a_release_that_is_called_as_weights_of_timm_is_judged_at_its_own_size(released, greys, tmp_path):
+    released.rename(store.home() / "resnet50.a1_in1k")
+    told = {"out": tmp_path / "out", "overrides": QUICK, "workers": 0}
+    transfer(["resnet50.a1_in1k"], [greys], image_size=64, **told)
+    assert not [path for path in (tmp_path / "out").iterdir() if "64px" in path.name]

@@ -460,7 +460,7 @@ def _measured(sample: dict[str, Any] | None) -> str:
     """Mean and, of several runs, standard deviation; empty where nothing was measured."""
     if sample is None:
         return ""
-    return f"{sample['mean']:.1f}" + ("" if sample["std"] is None else f" ± {sample['std']:.1f}")
+    return _with_deviation(sample["mean"], sample["std"])
 
 
 def _end_of(curves: dict[str, list[float]] | None) -> tuple[str, str]:
@@ -470,7 +470,11 @@ def _end_of(curves: dict[str, list[float]] | None) -> tuple[str, str]:
 
 def _spread(values: list[float]) -> str:
     """Mean and, of several, standard deviation."""
-    return f"{statistics.mean(values):.1f}" + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
+    return _with_deviation(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+
+def _with_deviation(mean: float, std: float | None) -> str:
+    return f"{mean:.1f}" + ("" if std is None else f" ± {std:.1f}")
 
 
 def _without_roles(docstring: str) -> str:

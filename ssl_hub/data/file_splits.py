@@ -64,7 +64,6 @@ def meanings_of(files: Iterable[str]) -> list[str]:
 
 def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) -> None:
     places: dict[tuple[str, ...], PurePath] = {}
-    sets = set()
     for path in paths:
         name, depth = _own_name(path)
         if not (meaning(name) or fold_in(name)):
@@ -75,10 +74,7 @@ def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) ->
         fold = fold_in(path.stem) if depth == len(path.parts) - 1 and meaning(name) else None
         place = PurePath(*(within[:-1] if outer and within[-1] == name else within))
         places.setdefault((*kept, fold or ""), path if fold else place)
-        shard = _SHARD.fullmatch(path.name)
-        sets.add((shard["split"], shard["count"], shard["number"]) if shard else path)
-    of_one_set = len(sets) == len(paths) and len({some[:2] if isinstance(some, tuple) else some for some in sets}) == 1
-    if len(places) > 1 and not of_one_set:
+    if len(places) > 1 and not _are_one_set(paths):
         named = sorted(map(str, places.values()))
         are_files = PurePath(named[-1]) in paths
         one = "move each to a folder of its own" if are_files else f"give the folder of one, as {where}/{named[-1]}"
@@ -87,6 +83,13 @@ def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) ->
             f"({', '.join(named[:4])}{', ...' if len(named) > 4 else ''}); {one}, or, where they belong together, "
             f"move its files, with their folders, into a folder {split}"
         )
+
+
+def _are_one_set(paths: Sequence[PurePath]) -> bool:
+    """Whether files are different shards of one numbering, wherever they lie."""
+    shards = [shard for path in paths if (shard := _SHARD.fullmatch(path.name))]
+    sets, numbers = {(shard["split"], shard["count"]) for shard in shards}, {shard["number"] for shard in shards}
+    return len(sets) == 1 and len(numbers) == len(paths)
 
 
 def missing_by_split(root: Path, endings: str | tuple[str, ...]) -> dict[str, list[str]]:
@@ -115,12 +118,11 @@ def _own_name(path: PurePath) -> tuple[str, int]:
     """What says of a file which split it is of, and which of its path's parts that is: the last for its own name."""
     last, stem = len(path.parts) - 1, path.stem
     sharded = _SHARD.fullmatch(stem)
-    if sharded and meaning(sharded["split"]):
-        return sharded["split"], last
     folders = [(part, place) for place, part in enumerate(path.parts[:-1]) if part != "data"][::-1]
     word = next((word for word in words_of(stem) if meaning(word)), None)
     fold = fold_in(stem)
     candidates = [
+        *([(sharded["split"], last)] if sharded and meaning(sharded["split"]) else []),
         *(folder for folder in folders if meaning(folder[0])),
         *([(word, last)] if word else []),
         *(folder for folder in folders if fold_in(folder[0])),

@@ -69,7 +69,12 @@ def alike(names: Collection[str]) -> dict[str, list[str]]:
 
 def _is_special(name: str) -> bool:
     """Whether a name says more than which split it is of: ``train_mini``, ``val_hard``."""
-    return not _FILLERS.issuperset(word for word in words_of(name) if word not in _MEANING)
+    return not _FILLERS.issuperset(_beside(name))
+
+
+def _beside(name: str) -> tuple[str, ...]:
+    """The words of a name that speak of no split."""
+    return tuple(word for word in words_of(name) if word not in _MEANING)
 
 
 def speaking_of_splits(names: Collection[str]) -> list[str]:
@@ -80,7 +85,7 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
     are splits of their own names.
     """
     spoken = {name: split for name in names if (split := meaning(name))}
-    rest = {name: tuple(word for word in words_of(name) if word not in _MEANING) for name in spoken}
+    rest = {name: _beside(name) for name in spoken}
     splits_with = {words: {spoken[name] for name in spoken if rest[name] == words} for words in {*rest.values()}}
     folds = [name for name in names if name not in spoken and is_fold(name)]
     spoken_alone = [name for name, words in rest.items() if len(splits_with[words]) > 1 or _FILLERS.issuperset(words)]

@@ -199,16 +199,19 @@ def _recipe_of(record: Record) -> Markup:
 
 
 def _command(facts: dict[str, Any]) -> str:
-    """The command as one would type it: a launcher under accelerate, an installed script by its name."""
+    """The command as one would type it: a launcher under accelerate, an installed script by its name. With the
+    precision that the run had, which a machine's configuration of accelerate may have said."""
     program, _, arguments = str(facts.get("command") or "").partition(" ")
     path = Path(program)
+    precision = facts.get("precision") or "no"
     launch = f"accelerate launch --num_processes {facts.get('processes', 1)}"
+    launch += "" if precision == "no" else f" --mixed_precision {precision}"
     if path.parent.name == "recipes":
         program = f"{launch} recipes/{path.name}"
     elif program == "python" and arguments.startswith("-m "):
         program = launch
     elif path.name == "ssl-hub":
-        program = path.name
+        program = path.name if precision == "no" else f"ACCELERATE_MIXED_PRECISION={precision} {path.name}"
     return f"{program} {arguments}".strip()
 
 

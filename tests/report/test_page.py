@@ -140,6 +140,20 @@ def test_the_command_is_one_to_type(run, tmp_path, command, shown):
     assert f"<pre><code>{shown}</code></pre>" in sections(write_report([run], tmp_path / "r.html"))["recipe"]
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("recipes/train.py x", "accelerate launch --num_processes 1 --mixed_precision bf16 recipes/train.py x"),
+        ("/somewhere/bin/ssl-hub train x", "ACCELERATE_MIXED_PRECISION=bf16 ssl-hub train x"),
+    ],
+)
+def test_the_command_says_the_precision_that_the_run_had(run, tmp_path, command, shown):
+    whole = json.loads((run / "recipe.json").read_text())
+    whole["run"] |= {"command": command, "processes": 1, "precision": "bf16"}
+    (run / "recipe.json").write_text(json.dumps(whole))
+    assert f"<pre><code>{shown}</code></pre>" in sections(write_report([run], tmp_path / "r.html"))["recipe"]
+
+
 def test_several_runs_stand_side_by_side(run, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(run, other)

@@ -7,13 +7,14 @@ import errno
 import io
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 
 from ssl_hub import __version__, completion, plugins
 from ssl_hub.commands import RESUME, register_all
 from ssl_hub.errors import UsageError
-from ssl_hub.processes import complains, speaks
+from ssl_hub.processes import LEFT_READING, complains, speaks
 from ssl_hub.stopping import REQUEUE, Interrupted, disregard, interruptible
 
 BAD_INPUT, INTERRUPTED = 2, 130
@@ -104,11 +105,18 @@ def guarded(run: Callable[[], None]) -> int:
             disregard()
     if code == REQUEUE:
         disregard()  # what follows is Python's end, and the code is to survive it
-    if code and _is_one_of_several():
+    if (code and _is_one_of_several()) or _left_reading():
+        # Python's end would wait for collectives that the other processes never come to, and C++ answers it with
+        # SIGABRT where a thread is in there
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # Python's end would wait for collectives that the other processes never come to
+        os._exit(code)
     return code
+
+
+def _left_reading() -> bool:
+    """Whether a thread is left in a read that does not end; see :class:`ssl_hub.data.read_ahead.ReadAhead`."""
+    return any(thread.name == LEFT_READING for thread in threading.enumerate())
 
 
 def _is_one_of_several() -> bool:

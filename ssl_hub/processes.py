@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+LEFT_READING = "left reading"  # name of a thread whose read did not end in time
+
 
 def typed(words: Sequence[str]) -> list[str]:
     """The words of a command as one types them: Python puts the path of a module's file in the place of ``-m``."""

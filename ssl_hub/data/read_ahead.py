@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from queue import Empty, SimpleQueue
 from typing import Generic, NamedTuple, TypeVar
 
+from ssl_hub.processes import LEFT_READING
 from ssl_hub.stopping import Interrupted, deferred, is_noted
 
 T = TypeVar("T")
@@ -28,7 +29,8 @@ class ReadAhead(Generic[T]):
 
     The thread starts with the first item that is asked for: after worker processes that are forked by then, which a
     lock that it holds would block for ever. It ends with :meth:`close`, at the next item. A read that takes longer is
-    left to itself, and does not keep the process from exiting (a daemon; an executor's threads would be waited for).
+    left to itself, and does not keep the process from exiting (a daemon; an executor's threads would be waited for): a
+    command then leaves without Python's end.
     """
 
     def __init__(self, items: Iterator[T], most: int, *, gives_way: bool = False) -> None:
@@ -74,6 +76,8 @@ class ReadAhead(Generic[T]):
         self._room.release()
         if self._thread is not None:
             self._thread.join(_PATIENCE)
+            if self._thread.is_alive():
+                self._thread.name = LEFT_READING
 
     def _run(self) -> None:
         try:

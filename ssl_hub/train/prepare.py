@@ -99,6 +99,7 @@ def _prepared(
     finished = resume == "auto" and not changed and run.is_finished(folder)
     _same_folder(folder, accelerator, resume=bool(resume), finished=finished)
     if finished:
+        accelerator.end_training()
         raise run.Finished
     ready, given = _ready(recipe, folder, accelerator, start, before, allow_change, resumed=bool(resume))
     changed += given

@@ -130,7 +130,7 @@ def together(accelerator: Accelerator) -> Iterator[None]:
     except BaseException as error:
         meeting.fail(error)
     finally:
-        meeting.over.set()
+        meeting.end()
         _meetings.remove(meeting)
     if alike is not None:
         raise alike
@@ -149,7 +149,8 @@ class Meeting:
         port = [0 if served is None else served.port]
         broadcast_object_list(port)
         self._store = served or _opened(port[0])
-        threading.Thread(target=self._watch, args=(self._store.clone(),), daemon=True).start()
+        self._thread = threading.Thread(target=self._watch, args=(self._store.clone(),), daemon=True)
+        self._thread.start()
 
     def on_main(self, act: Callable[[], object]) -> None:
         """See the function of that name."""
@@ -169,8 +170,13 @@ class Meeting:
         if self.rank == 0:
             self._wait_until(lambda: self._store.add(LEFT, 0) == self.world - 1)
         else:
-            self.over.set()
+            self.end()
             self._store.add(LEFT, 1)
+
+    def end(self) -> None:
+        """End the thread. Where a process exits while one is inside the store, C++ ends it with SIGABRT."""
+        self.over.set()
+        self._thread.join(GRACE_SECONDS)
 
     def fail(self, error: BaseException) -> NoReturn:
         """Tell the others of an error, unless another's came first, and raise what all of them raise.

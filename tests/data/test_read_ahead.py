@@ -19,6 +19,7 @@ from ssl_hub.data.read_ahead import ReadAhead
 from ssl_hub.data.shards import Encoded
 from ssl_hub.data.streams import Cursor, StreamOrder
 from ssl_hub.errors import UsageError
+from ssl_hub.processes import LEFT_READING
 from ssl_hub.stopping import Interrupted, StopSignal
 from tests import warm
 from tests.data.test_shards import parquet
@@ -28,7 +29,7 @@ DEADLINE = 60  # seconds, of what comes in a moment
 
 
 def readers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "read ahead"]
+    return [thread for thread in threading.enumerate() if thread.name in ("read ahead", LEFT_READING)]
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -164,6 +165,37 @@ def test_a_read_under_way_holds_up_neither_close_nor_the_run(monkeypatch: pytest
     assert len(readers()) == 1
     shards.leave.set()
     assert eventually(lambda: not readers()) and shards.closed == 1
+
+
+LEFT = """
+import time
+from torch.distributed import TCPStore
+from ssl_hub import cli
+from ssl_hub.data import read_ahead
+from ssl_hub.stopping import Interrupted
+
+read_ahead._PATIENCE = 0.01
+store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+
+def items():
+    yield 1
+    while True:
+        store.check(["never"])
+
+def run():
+    ahead = read_ahead.ReadAhead(items(), 2)
+    assert next(ahead) == 1
+    time.sleep(0.1)
+    ahead.close()
+    raise Interrupted("saved")
+
+raise SystemExit(cli.guarded(run))
+"""
+
+
+def test_a_command_keeps_its_exit_code_with_a_read_under_way_in_another_language() -> None:
+    done = warm.run(["-c", LEFT], env=dict(os.environ))
+    assert (done.returncode, done.stderr) == (75, "saved\n")
 
 
 @pytest.mark.parametrize("workers", [0, 2])

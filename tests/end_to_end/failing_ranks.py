@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -132,6 +134,19 @@ def stuck() -> None:
 
 def nothing() -> None:
     """All goes well."""
+
+
+def looking() -> None:
+    """All goes well, and whenever a thread looks for failures, the store takes a second to answer."""
+    real = together.TCPStore.check
+
+    def slow(store: Any, keys: list[str]) -> bool:
+        if threading.current_thread() is not threading.main_thread():
+            with suppress(torch.distributed.DistStoreError):
+                store.wait(["never"], timedelta(seconds=1))
+        return bool(real(store, keys))
+
+    together.TCPStore.check = slow
 
 
 def long() -> None:

@@ -80,6 +80,13 @@ def test_an_error_that_nobody_foresaw_ends_the_others_too(case, failed, message,
     assert errors(ended[0].stderr) == ([f"process 1 failed: {message}; all processes end with it"] if failed else [])
 
 
+def test_a_process_does_not_exit_while_its_thread_is_in_the_store(tmp_path):
+    for _ in range(2):  # the second time there is nothing to do
+        ended = ranks("looking", tmp_path / "run")
+        assert [rank.code for rank in ended] == [0, 0], ended
+    assert "nothing to do" in ended[0].stderr
+
+
 @pytest.mark.slow
 def test_what_the_main_process_is_writing_is_whole_when_another_has_failed(tmp_path):
     ended = ranks("slow_save", tmp_path / "run")

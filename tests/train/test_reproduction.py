@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said_before_anything_is_trained(tmp_path, arguments, m
         (
             "mini",
             True,
-            r"has 8 images to train on, expected at least 16, a batch of .*; give other --data$",
+            r"has 8 images to train on, expected at least 32, a batch of .*; give other --data$",
         ),
         ("paper", True, "has 8 images to train on, expected at least 64, .* --data or --scale mini$"),
         ("mini", False, "8 of 8 images of .* have no label"),

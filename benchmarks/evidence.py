@@ -5,7 +5,7 @@ python benchmarks/evidence.py RUNS
 python docs/hooks.py      # docs/evidence.md, of benchmarks/results/claims-mini.json
 
 The first command goes on where it was stopped. The second reads what is done so far, writes results/claims-mini.json
-and draws docs/assets/claims.svg.
+and draws docs/assets/claims-mini.svg; --name claims-longer gives both another name.
 """
 
 import argparse
@@ -25,8 +25,7 @@ from ssl_hub.train.plan import PLAN, Plan
 from ssl_hub.train.reproduction import summarised
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "claims-mini.json"
-DRAWN = HERE.parent / "docs" / "assets" / "claims.svg"
+DRAWN = HERE.parent / "docs" / "assets"
 PIECES = 40  # of a curve, each the mean of its readings and of the seeds
 CURVES = {"spread": "feature std (% of 1/√d)", "rank": "effective rank", "loss": "loss"}
 CURVE_OF = {
@@ -68,7 +67,7 @@ def raw_pixels(run: Path, data: str, protocol: str) -> float:
     return next(result.value for result in results if result.metric == "top1")
 
 
-def draw(rows: Sequence[dict[str, Any]], steps: int) -> None:
+def draw(rows: Sequence[dict[str, Any]], steps: int, out: Path) -> None:
     """The curves of SHOWN, a panel for each kind."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -85,10 +84,10 @@ def draw(rows: Sequence[dict[str, Any]], steps: int) -> None:
     figure.axes[-1].set_xlabel("step")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     with rc_context({"svg.hashsalt": "claims", "svg.fonttype": "none"}):
-        figure.savefig(DRAWN, metadata={"Date": None})
+        figure.savefig(out, metadata={"Date": None})
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, name: str) -> None:
     """What is done in the folder so far."""
     plan = begun.read(Plan, folder / PLAN, what="reproduction")
     if plan is None:
@@ -106,11 +105,13 @@ def main(folder: Path) -> None:
         "steps of a run": f"{steps:,}",
         "hours of one core in training steps": f"{sum(map(seconds, runs)) / 3600:.1f}",
     }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    draw(found["entries"], steps)
+    (HERE / "results" / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    draw(found["entries"], steps, DRAWN / f"{name}.svg")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    main(parser.parse_args().runs)
+    parser.add_argument("--name", default="claims-mini")
+    asked = parser.parse_args()
+    main(asked.runs, asked.name)

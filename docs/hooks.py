@@ -437,9 +437,9 @@ def own_images() -> str:
     return f"{'Seeds' if len(seeds) > 1 else 'Seed'} {', '.join(map(str, seeds))}; {where}.\n\n" + _table(head, rows)
 
 
-def claims() -> str:
-    """The paper's claims in small, as benchmarks/evidence.py last found them: verdicts, then numbers."""
-    found = json.loads((ROOT / "benchmarks" / "results" / "claims-mini.json").read_text())
+def claims(name: str) -> str:
+    """The paper's claims in small, as benchmarks/evidence.py found them under this name: verdicts, then numbers."""
+    found = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
     verdicts = "".join(
         f"- **{here['verdict']}:** {here['claim']}. Here {here['evidence'] or 'no numbers'}; in the paper"
         f" {printed['evidence'] or 'a figure without numbers'}.\n"

@@ -65,7 +65,12 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
         names = ", ".join(survey["splits"])
         fix = f"set data.pretrain_split to one of {names}, or to several joined by '+'"
         yield Finding(2, f"there is no split 'train'; there are {names}", fix)
-    elif len(survey["splits"]) == 1 and not survey["stream"]:
+    elif survey["stream"]:
+        return
+    elif all(known["classes"] is None for _, known in opened(survey)):
+        text = "no image has a label: that serves pre-training, and nothing can be measured on it"
+        yield Finding(0, text, "give labelled images by --monitor-data while it trains, or to probe and knn by --data")
+    elif len(survey["splits"]) == 1:
         yield Finding(0, "there is no held-out split", "lay out test/ beside train/, or probe with --folds 5")
 
 

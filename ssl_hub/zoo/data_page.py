@@ -95,11 +95,10 @@ def _found(found: list[Finding]) -> Iterator[str]:
 
 
 def _plan(advised: Plan | None, given: str) -> Iterator[str]:
-    if advised is not None:
-        yield "to train on it"
-        yield f"  {advised.command(given)}"
-        yield from (f"  {reason}" for reason in advised.reasons)
-        if advised.continued is not None:
-            yield "or"
-            yield f"  {advised.continued.command(given)}"
-            yield from (f"  {reason}" for reason in advised.continued.reasons)
+    if advised is None:
+        return
+    plans = [advised] if advised.continued is None else [advised, advised.continued]
+    for place, one in enumerate(reversed(plans) if advised.continue_first else plans):
+        yield "or" if place else "to train on it"
+        yield f"  {one.command(given)}"
+        yield from (f"  {reason}" for reason in one.reasons)

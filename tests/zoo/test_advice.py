@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ssl_hub.data.sources import open_part, open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.zoo import get_recipe
 from ssl_hub.zoo.advice import findings, suggested_range, while_training
+from ssl_hub.zoo.data_page import page
 from ssl_hub.zoo.data_plan import Plan, plan
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy
@@ -155,6 +157,23 @@ def test_few_photographs_may_start_from_weights(tmp_path: Path, side: int, count
     made = get_recipe("directpred-own", **settings)
     assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (128 if side == 300 else 64)
     assert settings.get("train.batch_size") == expected and made.train.batch_size <= count // 4
+    said = page(survey(str(tmp_path / "photos")), "photos", advised)
+    assert said.index("ssl-hub train directpred-own") < said.index("\nor\n")
+    many = replace(advised, continue_first=False)
+    assert page(survey(str(tmp_path / "photos")), "photos", many).index("directpred-own") > said.index("\nor\n")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_what_can_be_measured_on_one_split_is_said(tmp_path: Path, labelled: bool) -> None:
+    """On images without labels nothing: no held-out split of them would help."""
+    for name in ("ant", "bee"):
+        fill(tmp_path / name, 4)
+        if not labelled:
+            (tmp_path / name / "0.png").rename(tmp_path / f"{name}.png")
+            shutil.rmtree(tmp_path / name)
+    texts = [finding.text for finding in findings(survey(str(tmp_path)))]
+    assert ("there is no held-out split" in texts) == labelled
+    assert any(text.startswith("no image has a label: ") for text in texts) != labelled
 
 
 def test_a_plan_trains_on_no_images_that_are_judged(tmp_path: Path) -> None:

@@ -92,6 +92,21 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
     return spoken_alone + (folds if len(folds) > 1 else [])
 
 
+def named_after_one(names: Collection[str]) -> tuple[str, list[str]] | None:
+    """The one of the folder names that says nothing of a split, and the others, where all begin with it and go on with
+    a word for a held-out split: ``rps`` beside ``rps-test-set`` and ``rps-validation``."""
+    one, *more = [name for name in names if meaning(name) is None] or [""]
+    words, others = words_of(one), [name for name in names if name != one]
+    if more or not words or not others:
+        return None
+    ends = [(words_of(name)[: len(words)], words_of(name)[len(words) :]) for name in others]
+    held_out = all(
+        start == words and not {*HELD_OUT}.isdisjoint(end) and {*HELD_OUT, *_FILLERS}.issuperset(end)
+        for start, end in ends
+    )
+    return (one, others) if held_out else None
+
+
 def is_fold(name: str) -> bool:
     return _FOLD.fullmatch(name) is not None
 

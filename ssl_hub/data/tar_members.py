@@ -6,8 +6,8 @@ import re
 import tarfile
 from collections.abc import Iterator
 
+from ssl_hub.data.annotations import ABOUT_PICTURES, PICTURES, pictures_and_annotations
 from ssl_hub.data.endings import ending_of, image_endings
-from ssl_hub.data.folders import ABOUT_PICTURES, PICTURES, pictures_and_annotations
 from ssl_hub.data.splits import meaning, speaking_of_splits
 from ssl_hub.errors import UsageError
 

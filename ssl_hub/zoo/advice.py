@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ssl_hub.data.passed_over import BESIDE_SPLITS, MISSING, NAMES_SPLITS
+from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES, BESIDE_SPLITS, MISSING, NAMES_SPLITS
 from ssl_hub.data.splits import alike
 
 LEAST_USED = 1 / 8
@@ -178,7 +178,8 @@ def suggested_range(seen: Mapping[str, Any]) -> str:
 
 
 def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator[Finding]:
-    """By what a source has passed over: files, folders and rows that are not in the split and may be meant to be."""
+    """By what a source has passed over: files, folders and rows that are not in the split and may be meant to be; and
+    what else its layout has."""
     for reason, some in passed_over.items():
         if reason == MISSING:
             text = f"by the names of the others, {some['number']:,} files of {split!r} are missing ({some['example']})"
@@ -189,6 +190,11 @@ def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator
         if reason == BESIDE_SPLITS:
             text = f"folders of images beside the split folders left out: {some['number']:,} ({some['example']})"
             yield Finding(2, text, "where these are classes, move them; where one is a split, ask for it by its name")
+        if reason == ALIKE_BELOW:
+            fix = "where those are the classes, and these splits, call them train and test"
+            yield Finding(2, f"the classes {some['example']}", fix)
+        if reason == AROUND_CLASSES:
+            yield Finding(0, f"all of split {split!r} lies in the folder {some['example']!r}, which is no class itself")
         if reason in _IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",
@@ -221,10 +227,6 @@ def _of_classes(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     if len(classes) > 1 and max(classes.values()) == 1:
         text = f"each image of {split!r} is a class of its own, {next(iter(classes))!r} for one"
         yield Finding(2, text, "what names images is no label: take another column (--label-column), or other folders")
-    if len(known["inner"]) > 1 and not known["called"]:
-        named = ", ".join(map(repr, list(classes)[:3]))
-        text = f"the classes {named} hold folders of the same names: {', '.join(map(repr, known['inner'][:3]))}"
-        yield Finding(2, text, "where those are the classes, and these splits, call them train and test")
     fewest, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
     if len(classes) > 1 and classes[most] >= 20 * max(classes[fewest], 1):
         text = f"class {fewest!r} of {split!r} has {counted(classes[fewest])}, {most!r} {classes[most]:,}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES
 from ssl_hub.zoo.advice import Finding, counted, findings
 from ssl_hub.zoo.data_plan import Plan
 
 _HARM = ("note", "look", "warning", "wrong")
 _ENDINGS = 4  # named of a split
+_SAID_BELOW = (AROUND_CLASSES, ALIKE_BELOW)  # nothing is passed over there
 
 
 def page(survey: Mapping[str, Any], given: str, advised: Plan | None) -> str:
@@ -32,8 +34,9 @@ def _splits(survey: Mapping[str, Any]) -> Iterator[str]:
     width = max(map(len, survey["splits"]))
     for split, known in survey["splits"].items():
         yield f"  {split:<{width}}  {_split(known)}"
-        if known.get("passed_over"):
-            shown = [f"{some['number']:,} {why} ({some['example']})" for why, some in known["passed_over"].items()]
+        passed = {why: some for why, some in known.get("passed_over", {}).items() if why not in _SAID_BELOW}
+        if passed:
+            shown = [f"{some['number']:,} {why} ({some['example']})" for why, some in passed.items()]
             yield f"  {'':<{width}}  passed over: {', '.join(shown)}"
 
 

@@ -14,6 +14,7 @@ from ssl_hub.config import Data
 from ssl_hub.data.inventory import inventory
 from ssl_hub.data.sources import open_part, open_source
 from ssl_hub.data.survey import survey
+from ssl_hub.evaluate.extraction import warn_of_what_was_left_out
 from ssl_hub.zoo import get_recipe
 from ssl_hub.zoo.advice import findings, suggested_range, while_training
 from ssl_hub.zoo.data_page import page
@@ -119,13 +120,18 @@ def test_classes_of_one_image_each_are_said(tmp_path: Path) -> None:
     "outer", [("entrenamiento", "prueba"), ("tr", "va", "te"), ("训练", "测试"), ("photo", "sketch")]
 )
 def test_splits_under_unknown_names_are_not_taken_for_classes_in_silence(
-    tmp_path: Path, outer: tuple[str, ...]
+    tmp_path: Path, outer: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for split in outer:
         for name in ("cat", "dog"):
             fill(tmp_path / "data" / split / name, 3)
     (said,) = said_of(tmp_path / "data")
     assert said == f"the classes {', '.join(map(repr, sorted(outer)))} hold folders of the same names: 'cat', 'dog'"
+    source = open_source(str(tmp_path / "data"), "train")
+    told = f"{said}; where those are the classes, and these splits, call them train and test"
+    assert while_training("train", inventory(source)) == [told]
+    warn_of_what_was_left_out([source])  # where it is measured on
+    assert capsys.readouterr().err == f"warning: {told}\n"
 
 
 def test_folders_below_classes_that_differ_or_have_images_beside_them_are_none_of_these(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""What lies in a folder: its folders, its images, and what is passed over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from ssl_hub.data.endings import ending_of, image_endings
+from ssl_hub.data.passed_over import PassedOver
+from ssl_hub.errors import UsageError
+
+_NOT_OURS = frozenset(  # what systems leave
+    ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "__pycache__")
+)
+TEXTS = frozenset(  # files without an ending that people lay beside images
+    ("authors", "changelog", "changes", "citation", "copying", "copyright", "info", "licence", "license", "makefile",
+     "manifest", "md5sum", "md5sums", "notice", "readme", "sha256sum", "sha256sums", "version")
+)  # fmt: skip
+
+
+def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
+    """Sorted names of the folders and of the images in ``folder``; the rest is passed over."""
+    folders, images, endings = [], [], frozenset(image_endings())
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name, ending = entry.name, ending_of(entry.name)
+                if name.startswith(".") or name in _NOT_OURS:
+                    passed.add("hidden", name)
+                elif ending in endings and _is(entry, os.DirEntry.is_file):
+                    images.append(name)
+                elif _is(entry, os.DirEntry.is_dir):
+                    folders.append(name)
+                elif ending not in endings:
+                    passed.add(ending or ("text" if name.lower() in TEXTS else "without an ending"), name)
+                elif entry.is_symlink():
+                    raise UsageError(
+                        f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist; restore that, or "
+                        "remove the link"
+                    )
+                else:
+                    passed.add("not a file", name)
+    except OSError as error:
+        raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
+    return sorted(folders), sorted(images)
+
+
+def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bool:
+    try:
+        return kind(entry)
+    except OSError as error:
+        raise UsageError(f"cannot follow {entry.path}: {error.strerror}; remove it, or point it elsewhere") from None
+
+
+def images_below(folder: Path, passed: PassedOver) -> Iterator[tuple[list[str], list[str]]]:
+    """Images of ``folder`` and of the visible folders in it, by folder in a fixed order, with the names of the folders
+    in each.
+
+    Paths are relative to ``folder``.
+    """
+    folders, images = listing(folder, passed)
+    yield images, folders
+    for name in folders:
+        inner = folder / name
+        if inner.is_symlink() and folder.resolve().is_relative_to(inner.resolve()):
+            raise UsageError(f"{inner} is a link to a folder that it lies in; remove it")
+        for paths, below in images_below(inner, passed):
+            yield [f"{name}{os.sep}{path}" for path in paths], below

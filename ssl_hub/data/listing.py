@@ -6,17 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ssl_hub.data.endings import ending_of, image_endings
+from ssl_hub.data.endings import ending_of, image_endings, kind_of
 from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.errors import UsageError
 
 _NOT_OURS = frozenset(  # what systems leave
     ("lost+found", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "__MACOSX", "__pycache__")
 )
-TEXTS = frozenset(  # files without an ending that people lay beside images
-    ("authors", "changelog", "changes", "citation", "copying", "copyright", "info", "licence", "license", "makefile",
-     "manifest", "md5sum", "md5sums", "notice", "readme", "sha256sum", "sha256sums", "version")
-)  # fmt: skip
 
 
 def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
@@ -33,7 +29,7 @@ def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
                 elif _is(entry, os.DirEntry.is_dir):
                     folders.append(name)
                 elif ending not in endings:
-                    passed.add(ending or ("text" if name.lower() in TEXTS else "without an ending"), name)
+                    passed.add(kind_of(name), name)
                 elif entry.is_symlink():
                     raise UsageError(
                         f"{entry.path} is a link to {os.readlink(entry.path)}, which does not exist; restore that, or "

@@ -6,18 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from ssl_hub.data.endings import IMAGES_ELSEWHERE
 from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES, BESIDE_SPLITS, MISSING, NAMES_SPLITS
 from ssl_hub.data.splits import alike
 
 LEAST_USED = 1 / 8
 """Share of the range of values below which images are a few grey levels."""
 
-# Files that hold images in some other way, so that leaving them out may be a mistake.
-_IMAGES_ELSEWHERE = frozenset(
-    (".7z", ".arw", ".avi", ".bz2", ".cr2", ".cr3", ".czi", ".dcm", ".dicom", ".dng", ".gz", ".h5", ".hdf5", ".heic",
-     ".heif", ".jxl", ".lif", ".mat", ".mov", ".mp4", ".nd2", ".ndpi", ".nef", ".nii", ".npy", ".npz", ".orf", ".pdf",
-     ".rar", ".raw", ".rw2", ".svs", ".tgz", ".webm", ".xz", ".zip", "without an ending")
-)  # fmt: skip
 FEWEST_IMAGES = 8  # that four batches of two are made of
 
 
@@ -195,7 +190,7 @@ def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator
             yield Finding(2, f"the classes {some['example']}", fix)
         if reason == AROUND_CLASSES:
             yield Finding(0, f"all of split {split!r} lies in the folder {some['example']!r}, which is no class itself")
-        if reason in _IMAGES_ELSEWHERE:
+        if reason in IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",
                           "where they are images, store them as PNG, TIFF or JPEG")  # fmt: skip

@@ -217,7 +217,6 @@ def _hold_its_classes(train: Path, others: Collection[Path]) -> bool:
     return (
         len(classes) > 1
         and not loose
-        and any(folders for folders, _ in theirs)
         and all({*classes}.issuperset(folders) and not (folders and images) for folders, images in theirs)
     )
 

@@ -93,18 +93,20 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
 
 
 def named_after_one(names: Collection[str]) -> tuple[str, list[str]] | None:
-    """The one of the folder names that says nothing of a split, and the others, where all begin with it and go on with
-    a word for a held-out split: ``rps`` beside ``rps-test-set`` and ``rps-validation``."""
+    """The one of the folder names that says nothing of a split, and the others, where all are called as it is with a
+    word for a held-out split: ``rps`` beside ``rps-test-set``, ``horse`` beside ``validation-horse``. (But ``tube``
+    beside ``test_tube``: what begins so may be a thing.)"""
     one, *more = [name for name in names if meaning(name) is None] or [""]
     words, others = words_of(one), [name for name in names if name != one]
-    if more or not words or not others:
-        return None
-    ends = [(words_of(name)[: len(words)], words_of(name)[len(words) :]) for name in others]
-    held_out = all(
-        start == words and not {*HELD_OUT}.isdisjoint(end) and {*HELD_OUT, *_FILLERS}.issuperset(end)
-        for start, end in ends
-    )
-    return (one, others) if held_out else None
+
+    def holds(name: str) -> bool:
+        its = words_of(name)
+        after, before = its[len(words) :], its[: -len(words)]
+        if its[: len(words)] == words:
+            return not {*HELD_OUT}.isdisjoint(after) and {*HELD_OUT, *_FILLERS}.issuperset(after)
+        return its[-len(words) :] == words and bool(before) and {*WORDS["validation"]}.issuperset(before)
+
+    return (one, others) if words and others and not more and all(map(holds, others)) else None
 
 
 def is_fold(name: str) -> bool:

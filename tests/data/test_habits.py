@@ -132,9 +132,21 @@ OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
             ("Rps", 2, ("paper", "rock")),
         ],
     ),
+    "horses or humans": (
+        ["horse-or-human/horses/1.png", "horse-or-human/humans/1.png", "validation-horse-or-human/humans/1.png"],
+        [("train", 2, ("horses", "humans")), ("test", 1, ("horses", "humans"))],
+    ),
+    "classes beside images to predict": (
+        ["toons/bart/1.png", "toons/lisa/1.png", "toons_testset/1.png"],
+        [("train", 2, ("bart", "lisa")), ("test", 1, FLAT)],
+    ),
     "classes that are called nearly so": (
         ["tube/near/1.png", "tube/far/1.png", "tube test/4/1.png"],
         [("train", 3, ("tube", "tube test"))],
+    ),
+    "classes of images alone that are called so": (
+        ["tube/1.png", "tube test/1.png"],
+        [("train", 2, ("tube", "tube test"))],
     ),
     "the same the other way round": (
         ["tube/near/1.png", "tube/far/1.png", "test tube/near/1.png", "test tube/far/1.png"],

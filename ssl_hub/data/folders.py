@@ -11,7 +11,7 @@ import numpy as np
 from ssl_hub.data.annotations import pictures_and_annotations
 from ssl_hub.data.endings import ARCHIVES, expected_endings
 from ssl_hub.data.images import Source
-from ssl_hub.data.listing import images_below, listing
+from ssl_hub.data.listing import folder_alone, images_below, listing
 from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES, BESIDE_SPLITS, PassedOver
 from ssl_hub.data.paths import Paths, shown
 from ssl_hub.data.reading import Reading
@@ -139,10 +139,10 @@ def _with_splits(root: Path) -> Path:
     """``root``, or the folder of splits that it holds alone, as in ``archive/data/train``."""
     folder = root
     for _ in range(_LEVELS):
-        folders, images = listing(folder, PassedOver())
-        if images or len(folders) != 1 or meaning(folders[0]):
+        name = folder_alone(folder, PassedOver())
+        if name is None or meaning(name):
             break
-        folder = folder / folders[0]
+        folder = folder / name
         if _split_folders(folder):
             return folder
     return root
@@ -150,8 +150,7 @@ def _with_splits(root: Path) -> Path:
 
 def _unwrapped(split: Path) -> Path:
     """The inner of two folders of one name where there is nothing else, as in ``seg_train/seg_train``."""
-    folders, images = listing(split, PassedOver())
-    return split / folders[0] if folders == [split.name] and not images else split
+    return split / split.name if folder_alone(split, PassedOver()) == split.name else split
 
 
 def _around_classes(
@@ -160,23 +159,26 @@ def _around_classes(
     """``root``, or what it holds alone where that is a folder of classes, some levels down, or is called as the folders
     ``around`` those of train are. One of the ``classes`` is none."""
     folder, seen = root, PassedOver()
-    folders, images = listing(folder, seen)
     for _ in range(_LEVELS):
-        if images or len(folders) != 1 or folders[0] in classes:
-            return root
-        folder = folder / folders[0]
-        within = folder.relative_to(root)
         try:
-            folders, images = listing(folder, inner := PassedOver())
-            is_found = len(folders) > 1 and not images and all(_holds_images(folder / name) for name in folders)
+            name = folder_alone(folder, seen)
+            if name is None or name in classes:
+                return root
+            folder = folder / name
+            is_found = _holds_classes(folder)
         except UsageError:
             return root  # what is broken is named where it is read
+        within = folder.relative_to(root)
         if within.parts in around or is_found:
             passed.add_all(seen)
             passed.add(AROUND_CLASSES, str(within))
             return folder
-        seen.add_all(inner)
     return root
+
+
+def _holds_classes(folder: Path) -> bool:
+    folders, images = listing(folder, PassedOver())
+    return len(folders) > 1 and not images and all(_holds_images(folder / name) for name in folders)
 
 
 def _holds_images(folder: Path) -> bool:

@@ -17,7 +17,26 @@ _NOT_OURS = frozenset(  # what systems leave
 
 def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
     """Sorted names of the folders and of the images in ``folder``; the rest is passed over."""
-    folders, images, endings = [], [], frozenset(image_endings())
+    folders: list[str] = []
+    images: list[str] = []
+    for name, is_folder in _entries(folder, passed):
+        (folders if is_folder else images).append(name)
+    return sorted(folders), sorted(images)
+
+
+def folder_alone(folder: Path, passed: PassedOver) -> str | None:
+    """The name of the one folder in ``folder``, where no image lies beside it; where many do, that is known soon."""
+    alone: str | None = None
+    for name, is_folder in _entries(folder, passed):
+        if not is_folder or alone is not None:
+            return None
+        alone = name
+    return alone
+
+
+def _entries(folder: Path, passed: PassedOver) -> Iterator[tuple[str, bool]]:
+    """Names of folders and of images as the system gives them, and which of the two it is."""
+    endings = frozenset(image_endings())
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -25,9 +44,9 @@ def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
                 if name.startswith(".") or name in _NOT_OURS:
                     passed.add("hidden", name)
                 elif ending in endings and _is(entry, os.DirEntry.is_file):
-                    images.append(name)
+                    yield name, False
                 elif _is(entry, os.DirEntry.is_dir):
-                    folders.append(name)
+                    yield name, True
                 elif ending not in endings:
                     passed.add(kind_of(name), name)
                 elif entry.is_symlink():
@@ -39,7 +58,6 @@ def listing(folder: Path, passed: PassedOver) -> tuple[list[str], list[str]]:
                     passed.add("not a file", name)
     except OSError as error:
         raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
-    return sorted(folders), sorted(images)
 
 
 def _is(entry: os.DirEntry[str], kind: Callable[[os.DirEntry[str]], bool]) -> bool:

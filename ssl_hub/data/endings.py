@@ -9,6 +9,17 @@ from PIL import Image, ImageFile
 TABLES = (".parquet", ".arrow")
 ARCHIVES = (".tar", ".tgz", ".tar.gz")
 
+# Files that hold images in some other way, so that leaving them out may be a mistake.
+IMAGES_ELSEWHERE = frozenset(
+    (".7z", ".arw", ".avi", ".bz2", ".cr2", ".cr3", ".czi", ".dcm", ".dicom", ".dng", ".gz", ".h5", ".hdf5", ".heic",
+     ".heif", ".jxl", ".lif", ".mat", ".mov", ".mp4", ".nd2", ".ndpi", ".nef", ".nii", ".npy", ".npz", ".orf", ".pdf",
+     ".rar", ".raw", ".rw2", ".svs", ".tgz", ".webm", ".xz", ".zip", "without an ending")
+)  # fmt: skip
+_TEXTS = frozenset(  # files without an ending that people lay beside images
+    ("authors", "changelog", "changes", "citation", "copying", "copyright", "info", "licence", "license", "makefile",
+     "manifest", "md5sum", "md5sums", "notice", "readme", "sha256sum", "sha256sums", "version")
+)  # fmt: skip
+
 _USUAL = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")  # what a message names
 _FIRST = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")  # tried in this order, the rest after them
 
@@ -49,3 +60,8 @@ def ending_of(name: str) -> str:
     """``.jpg`` of ``a/B.JPG``; empty where there is none."""
     dot = name.rfind(".")
     return name[dot:].lower() if dot > name.rfind("/") + 1 else ""  # a tenth of what `os.path` takes
+
+
+def kind_of(name: str) -> str:
+    """What a file that is no image is passed over as: its ending, or what stands for none."""
+    return ending_of(name) or ("text" if name.rpartition("/")[2].lower() in _TEXTS else "without an ending")

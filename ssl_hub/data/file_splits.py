@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path, PurePath
 
@@ -64,13 +64,14 @@ def meanings_of(files: Iterable[str]) -> list[str]:
 
 def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) -> None:
     places: dict[tuple[str, ...], PurePath] = {}
+    widths = {len(part) for path in paths for part in path.parts[:-1] if re.fullmatch(r"0\d+", part)}
     for path in paths:
         name, depth = _own_name(path)
         if not (meaning(name) or fold_in(name)):
             return
         outer = [at for at, part in enumerate(path.parts[:-1]) if meaning(name) and meaning(part) == meaning(name)]
         within = path.parts[: outer[0] + 1] if outer else path.parts[:depth]
-        kept = tuple(part for part in within if part != "data" and not _PIECE.fullmatch(part))
+        kept = tuple(part for part in within if part != "data" and not _is_piece(part, widths))
         fold = fold_in(path.stem) if depth == len(path.parts) - 1 and meaning(name) else None
         place = PurePath(*(within[:-1] if outer and within[-1] == name else within))
         places.setdefault((*kept, fold or ""), path if fold else place)
@@ -83,6 +84,11 @@ def _refuse_configurations(split: str, paths: Sequence[PurePath], where: str) ->
             f"({', '.join(named[:4])}{', ...' if len(named) > 4 else ''}); {one}, or, where they belong together, "
             f"move its files, with their folders, into a folder {split}"
         )
+
+
+def _is_piece(folder: str, widths: Collection[int]) -> bool:
+    """Whether a folder is called as a piece is; numbers are of the ``widths`` of those that begin with 0."""
+    return _PIECE.fullmatch(folder) is not None or (folder.isdecimal() and len(folder) in widths)
 
 
 def _are_one_set(paths: Sequence[PurePath]) -> bool:

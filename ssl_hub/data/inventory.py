@@ -7,7 +7,6 @@ all.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,8 +43,7 @@ def inventory(
 
     Keys: ``images``; ``classes`` (images by class name) and ``unlabelled``, both None for data without labels;
     ``endings`` (images by ending; empty without file names); ``companions`` (the number and an example of images called
-    as masks are, or None); ``inner`` (names of the folders in each class, where all have the same, else none);
-    ``passed_over`` (by reason, each with its number and an example); and ``looked_at``, which
+    as masks are, or None); ``passed_over`` (by reason, each with its number and an example); and ``looked_at``, which
     :func:`summary` describes.
     """
     positions = range(len(source)) if thorough else sample_of(len(source))
@@ -59,7 +57,6 @@ def inventory(
         "unlabelled": None if counts is None else int(counts[0]),
         "endings": dict(Counter(map(ending_of, names)).most_common()),
         "companions": _companions(names),
-        "inner": [] if counts is None else _inner(names),
         "passed_over": source.passed_over.as_json(),
         "looked_at": summary(looks, values),
     }
@@ -80,7 +77,6 @@ def for_the_record(inventory: dict[str, Any]) -> dict[str, Any]:
         **inventory,
         "classes": None if not classes else {"number": len(classes), "images": _spread(np.array([*classes.values()]))},
         "companions": None if beside is None else {"number": beside["number"]},
-        "inner": len(inventory["inner"]),
         "passed_over": {reason: {"number": some["number"]} for reason, some in inventory["passed_over"].items()},
         "looked_at": {**seen, "unreadable": {"number": seen["unreadable"]["number"]}},
     }
@@ -116,19 +112,6 @@ def sample_of(count: int) -> list[int]:
 def _companions(names: Iterable[str]) -> dict[str, Any] | None:
     called = [name for name in names if _MASK.search(name)]
     return {"number": len(called), "example": called[0]} if called else None
-
-
-def _inner(names: Sequence[str]) -> list[str]:
-    """Folders that every class has, and nothing beside them: as where ``names`` begin with a split and not a class."""
-    inside: dict[str, set[str]] = {}
-    for name in names:
-        outer, _, rest = name.partition(os.sep)
-        folder, below, _ = rest.partition(os.sep)
-        if not below:
-            return []
-        inside.setdefault(outer, set()).add(folder)
-    alike = len(inside) > 1 and len({frozenset(folders) for folders in inside.values()}) == 1
-    return sorted(next(iter(inside.values()))) if alike else []
 
 
 def summary(looks: Iterable[Look], values: ValueRange = AUTO) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from pathlib import Path, PurePath
 
 from ssl_hub.atomic import expanded
 from ssl_hub.data.addresses import below, braced, file_name, has_ending, is_address, is_folder, matching, shown
+from ssl_hub.data.annotations import pictures_and_annotations
 from ssl_hub.data.columns import holds_no_images
 from ssl_hub.data.endings import ARCHIVES
 from ssl_hub.data.file_splits import DEPTH, by_split, files_below, meanings_of
-from ssl_hub.data.folders import pictures_and_annotations
 from ssl_hub.errors import UsageError
 
 ENDINGS = (ARCHIVES, (".parquet",))

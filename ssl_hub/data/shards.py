@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tarfile
+import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,19 +16,20 @@ from typing import Any, NamedTuple, Protocol
 
 from ssl_hub.data.addresses import file_name, has_ending, is_address, opened, shown
 from ssl_hub.data.columns import encoded, find_image_column
-from ssl_hub.data.endings import ending_of, expected_endings
+from ssl_hub.data.endings import expected_endings, kind_of
 from ssl_hub.data.hub_datasets import Address, hub_address, load_hub
 from ssl_hub.data.passed_over import PassedOver
 from ssl_hub.data.registered import SOURCES
 from ssl_hub.data.shard_files import shard_files
 from ssl_hub.data.splits import resolve_split, split_names, warn_of_others
-from ssl_hub.data.tar_members import Folders, Member, is_image, members, sample_of
+from ssl_hub.data.tar_members import Folders, Member, WithoutImage, is_image, members, sample_of
 from ssl_hub.errors import UsageError
 
 _PARQUET_ROWS = 64  # read at a time
 _COUNTED = 1024  # parquet files at addresses whose rows are counted before the first batch, at two requests each
 _AT_ONCE = 16
-_LOOKED_AT = 8  # images of the first tar file, to see what its samples hold
+_LOOKED_AT = 64  # images of the first tar file, to see what its samples hold
+_READ = 8  # of them
 _MEMBERS = 1000  # of it, among which an image is expected
 _DAMAGED = (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError)
 
@@ -40,9 +42,11 @@ class Encoded(NamedTuple):
 
 
 class Shards(Protocol):
-    """Numbered pieces of a dataset, each read in order. ``images`` is their number together, None where unknown."""
+    """Numbered pieces of a dataset, each read in order. ``images`` is their number together, None where unknown;
+    ``passed_over`` what lies beside them at the start."""
 
     images: int | None
+    passed_over: PassedOver
 
     def __len__(self) -> int: ...
 
@@ -61,6 +65,7 @@ class _Files:
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
         self.images: int | None = None
+        self.passed_over = PassedOver()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -70,7 +75,8 @@ class _Files:
 
 
 class TarShards(_Files):
-    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over.
+    """Tar files of images, WebDataset's among them, compressed or not. Members that are no images are passed over; a
+    sample that has none, and what may be one (``.heic``), is said, the first of a kind.
 
     A sample is what shares a name (:func:`~ssl_hub.data.tar_members.sample_of`); of several images in it, ``column``
     (``jpg``, ``seg.png``, or ``jpg,png`` where samples differ) says which is meant.
@@ -83,10 +89,13 @@ class TarShards(_Files):
     def read(self, shard: int, start: int) -> Iterator[Encoded]:
         file, number, sample, passed = self.files[shard], 0, ("", ""), ("", "")
         name = shown(file)
-        folders = Folders(name)
+        folders, samples = Folders(name), WithoutImage()
         try:
             with opened(file) as stream, tarfile.open(fileobj=stream, tarinfo=Member) as archive:
-                for member in filter(is_image, members(archive)):
+                for member in members(archive):
+                    self._say(samples.add(member, image=(image := is_image(member))), name)
+                    if not image:
+                        continue
                     folders.add(member.name)
                     key, kind = sample_of(member.name)
                     if key != passed[0]:
@@ -108,6 +117,7 @@ class TarShards(_Files):
                         yield Encoded(f"{member.name} in {name}", content.read())
                     number += 1
                 self._check(passed, sample[0], name)
+                self._say(samples.ended(), name)
         except _DAMAGED as error:
             cause = str(error).partition(":\n")[0] or type(error).__name__
             raise UsageError(f"shard {name} cannot be read ({cause}); replace it or remove it") from None
@@ -120,11 +130,21 @@ class TarShards(_Files):
                 f" kinds that are meant, as in data.image_column={','.join([*self.kinds, passed[1]])}"
             )
 
+    def _say(self, without_image: tuple[str, str] | None, name: str) -> None:
+        """Warn of a sample that is left out, once for each kind that :meth:`check` has not found."""
+        if without_image is not None and (kind := without_image[0]) not in self.passed_over:
+            self.passed_over.add(*without_image)
+            warnings.warn(
+                f"sample {without_image[1]} of shard {name} has no image that is read, and is left out, as others of "
+                f"files {kind} are; where these are images, pack them as PNG, TIFF or JPEG",
+                stacklevel=2,
+            )
+
     def check(self) -> TarShards:
         """The same, or :class:`UsageError` where the first samples hold several images, none of the kind named, or no
-        images at all."""
+        images at all. What was left out up to there is in ``passed_over``."""
         kinds: set[str] = set()
-        images, others = 0, PassedOver()
+        images, others, samples = 0, PassedOver(), WithoutImage()
         with (
             contextlib.suppress(*_DAMAGED),
             opened(self.files[0]) as stream,
@@ -133,11 +153,17 @@ class TarShards(_Files):
             for member in islice(members(archive), _MEMBERS):
                 if images == _LOOKED_AT:
                     break
-                if is_image(member):
+                image = is_image(member)
+                if left_out := samples.add(member, image=image):
+                    self.passed_over.add(*left_out)
+                if image:
                     images += 1
                     kinds.add(sample_of(member.name)[1])
                 else:
-                    others.add(ending_of(member.name) or "without an ending", member.name)
+                    others.add(kind_of(member.name), member.name)
+            else:
+                if left_out := samples.ended():
+                    self.passed_over.add(*left_out)
         if others and not images:
             raise UsageError(
                 f"shard {shown(self.files[0])} begins without images ({others.words()}); expected files ending in "
@@ -148,7 +174,7 @@ class TarShards(_Files):
                 f"the samples of {shown(self.files[0])} hold no {','.join(self.kinds)!r}, which data.image_column "
                 f"names; they hold {', '.join(sorted(kinds))}"
             )
-        for _ in islice(self.read(0, 0), _LOOKED_AT):
+        for _ in islice(self.read(0, 0), _READ):
             pass
         return self
 
@@ -215,6 +241,7 @@ class HubShards:
         rows = stream[names[found]]
         sizes = rows.info.splits or {}
         self.where = f"split {found!r} of {where}"
+        self.passed_over = PassedOver()
         size = sizes.get(names[found])
         self.images = None if size is None else size.num_examples or None
         if rows.features is None:

@@ -92,6 +92,23 @@ def speaking_of_splits(names: Collection[str]) -> list[str]:
     return spoken_alone + (folds if len(folds) > 1 else [])
 
 
+def named_after_one(names: Collection[str]) -> tuple[str, list[str]] | None:
+    """The one of the folder names that says nothing of a split, and the others, where all are called as it is with a
+    word for a held-out split: ``rps`` beside ``rps-test-set``, ``horse`` beside ``validation-horse``. (But ``tube``
+    beside ``test_tube``: what begins so may be a thing.)"""
+    one, *more = [name for name in names if meaning(name) is None] or [""]
+    words, others = words_of(one), [name for name in names if name != one]
+
+    def holds(name: str) -> bool:
+        its = words_of(name)
+        after, before = its[len(words) :], its[: -len(words)]
+        if its[: len(words)] == words:
+            return not {*HELD_OUT}.isdisjoint(after) and {*HELD_OUT, *_FILLERS}.issuperset(after)
+        return its[-len(words) :] == words and bool(before) and {*WORDS["validation"]}.issuperset(before)
+
+    return (one, others) if words and others and not more and all(map(holds, others)) else None
+
+
 def is_fold(name: str) -> bool:
     return _FOLD.fullmatch(name) is not None
 

@@ -130,7 +130,7 @@ def _of_streams(data: str, files: dict[str, list[str]], image_column: str | None
 
 def start_of_stream(shards: Shards, values: ValueRange = AUTO) -> dict[str, Any]:
     """What is known of a stream without reading it: an inventory that has looked at its first images alone."""
-    passed = PassedOver()
+    passed = PassedOver(shards.passed_over)
     if gone := missing_files(shards.names()):
         passed.add(MISSING, gone[0], len(gone))
     looks = [look_at((image.file, image.name), values) for image in islice(shards.read(0, 0), _OF_A_STREAM)]

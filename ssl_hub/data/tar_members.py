@@ -6,8 +6,8 @@ import re
 import tarfile
 from collections.abc import Iterator
 
-from ssl_hub.data.endings import ending_of, image_endings
-from ssl_hub.data.folders import ABOUT_PICTURES, PICTURES, pictures_and_annotations
+from ssl_hub.data.annotations import ABOUT_PICTURES, PICTURES, pictures_and_annotations
+from ssl_hub.data.endings import IMAGES_ELSEWHERE, ending_of, image_endings, kind_of
 from ssl_hub.data.splits import meaning, speaking_of_splits
 from ssl_hub.errors import UsageError
 
@@ -39,14 +39,46 @@ def members(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def is_image(member: tarfile.TarInfo) -> bool:
-    folders = member.name.split("/")
-    if any(part.startswith(".") and part != "." for part in folders) or ending_of(folders[-1]) not in image_endings():
+    if _is_hidden(member) or ending_of(member.name) not in image_endings():
         return False
     if member.issym() or member.islnk():
         raise tarfile.ReadError(
             f"{member.name} is a link in it, without an image; pack with tar --dereference --hard-dereference"
         )
     return member.isfile()
+
+
+def _is_hidden(member: tarfile.TarInfo) -> bool:
+    return any(part.startswith(".") and part != "." for part in member.name.split("/"))
+
+
+class WithoutImage:
+    """The samples of one tar file that have no image that is read and a file that may be one, such as ``.heic``.
+
+    Beside an image of the same sample such a file says something of it.
+    """
+
+    def __init__(self) -> None:
+        self._key = ""
+        self._has_image = False
+        self._first: tuple[str, str] | None = None
+
+    def add(self, member: tarfile.TarInfo, *, image: bool) -> tuple[str, str] | None:
+        """The next member; of the sample before, where it was the last of such a one, the kind and the name."""
+        if _is_hidden(member):
+            return None
+        key, ended = sample_of(member.name)[0], None
+        if key != self._key:
+            ended = self.ended()
+            self._key, self._has_image, self._first = key, False, None
+        self._has_image |= image
+        if self._first is None and (kind := kind_of(member.name)) in IMAGES_ELSEWHERE:
+            self._first = kind, member.name
+        return ended
+
+    def ended(self) -> tuple[str, str] | None:
+        """The same of the last sample."""
+        return None if self._has_image else self._first
 
 
 class Folders:

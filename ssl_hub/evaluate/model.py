@@ -218,8 +218,8 @@ def work_on(subject: Subject, extraction: Extraction, accelerator: Accelerator |
     device = _device(accelerator)
     subject.model.to(device)
     work = Work(extraction.batch_size, extraction.workers, device, accelerator, show_progress)
-    if subject.folder is None and subject.config is not None:
-        work.say("the release is of the package or of the Hub's cache, or cannot be written: the results are not kept")
+    if subject.not_kept:
+        work.say(f"the release {subject.not_kept}: the results are not kept")
     if subject.step is not None and work.rank == 0:
         work.say(f"measured at step {subject.step}, by a checkpoint: the results are not kept in the run")
     return work

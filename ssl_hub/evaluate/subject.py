@@ -85,6 +85,7 @@ class Subject(NamedTuple):
     config: dict[str, Any] | None = None  # config.json of a release
     step: int | None = None  # of a run's checkpoint, which no results are kept for
     origin: Mapping[str, Any] | None = None  # of its weights, where they are not random: kind, name, licence, lineage
+    not_kept: str = ""  # why there is no folder for its results, of a release: "is part of the package"
 
 
 def range_of(subject: Subject) -> str:
@@ -132,10 +133,10 @@ def open_model(model: str | Path | nn.Module, *, image_size: int | None = None, 
     if found.folder is None or found.config is None:
         return Subject(found.model, eval_transform(found.model), None, None, origin=found.origin)
     collapsed = bool(found.config["ssl_hub"].get("collapsed", False))
-    keeps = found.folder if store.owned(found.folder) else None
+    why_not = store.why_not_owned(found.folder)
     return Subject(
-        found.model, eval_transform(found.model), keeps, read_recipe(found.folder), collapsed, found.config,
-        origin=found.origin,
+        found.model, eval_transform(found.model), None if why_not else found.folder, read_recipe(found.folder),
+        collapsed, found.config, origin=found.origin, not_kept=why_not,
     )  # fmt: skip
 
 

@@ -122,9 +122,17 @@ def local(name: str | Path) -> Path:
 
 
 def owned(folder: Path) -> bool:
-    """Whether results may be added to this release: not where it is part of the package or of the Hub's cache, or where
-    it cannot be written, which is to be known before hours of measuring."""
-    return os.access(folder, os.W_OK) and not in_hub_cache(folder) and not folder.resolve().is_relative_to(BUNDLED)
+    """Whether results may be added to this release, which is to be known before hours of measuring."""
+    return not why_not_owned(folder)
+
+
+def why_not_owned(folder: Path) -> str:
+    """What keeps results from being added to a release, as it is said of it; empty where nothing does."""
+    if folder.resolve().is_relative_to(BUNDLED):
+        return "is part of the package"
+    if in_hub_cache(folder):
+        return "lies in the Hub's cache"
+    return "" if os.access(folder, os.W_OK) else "cannot be written"
 
 
 def _found(places: Sequence[Place]) -> Path | None:

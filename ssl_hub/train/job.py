@@ -68,6 +68,11 @@ class Job:
         return -(-self.trainer.position // self.loader.steps_per_epoch)
 
     @property
+    def epochs(self) -> int:
+        """The epoch that the run ends in where no step is skipped; ``train.max_steps`` may end it before the last."""
+        return -(-self.trainer.total_steps // self.loader.steps_per_epoch)
+
+    @property
     def at_epoch_end(self) -> bool:
         return self.trainer.position % self.loader.steps_per_epoch == 0
 

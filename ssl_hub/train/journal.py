@@ -54,7 +54,7 @@ class Journal:
                 due = job.done or job.epoch_is(runtime.knn_every_epochs)
                 reached = self._measured() if due else {}
                 reading |= reached
-                self.console.epoch_line(epoch, job.recipe.train.epochs, reading, self._in_words(reached))
+                self.console.epoch_line(epoch, job.epochs, reading, self._in_words(reached))
             if self._metrics is not None:
                 self._metrics.write(reading)
             scalars = {k: v for k, v in reading.items() if isinstance(v, (int, float)) and k not in ("step", "batch")}

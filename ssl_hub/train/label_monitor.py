@@ -16,6 +16,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate import cross_validation
 from ssl_hub.evaluate.agreement import everywhere, same_data
 from ssl_hub.evaluate.cross_validation import Rows, dealt
+from ssl_hub.evaluate.extraction import warn_of_what_was_left_out
 from ssl_hub.evaluate.features import Features, extract
 from ssl_hub.evaluate.knn import knn
 from ssl_hub.evaluate.labels import labels_of
@@ -57,6 +58,7 @@ class LabelMonitor:
             ),
         )
         same_data(accelerator, source)
+        warn_of_what_was_left_out([source])
         self._fold_of = dealt(labels_of(source), FOLDS, SEED, copies_in(source, accelerator))
         self._source = decoded(source)
         self._recipe = recipe

@@ -18,6 +18,7 @@ from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import extract
 from ssl_hub.evaluate.intervals import wilson
 from ssl_hub.evaluate.knn import knn
+from ssl_hub.evaluate.labels import check_several, labels_of
 from ssl_hub.evaluate.linear import linear_probe
 from ssl_hub.evaluate.measurement import listed
 from ssl_hub.evaluate.overlap import refuse_overlap
@@ -35,7 +36,8 @@ TOO_MANY = f"more than {PROBED_IMAGES:,} training images; probe it with a comman
 
 
 def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
-    """The labelled train and test splits of the recipe's data; :class:`UsageError` says why there are none."""
+    """The labelled train and test splits of the recipe's data, of several classes; :class:`UsageError` says why there
+    are none."""
     data = recipe.data
     if data.stream:
         raise UsageError("the data is a stream; probe with data that can be opened as a whole")
@@ -44,6 +46,7 @@ def labelled_pair(recipe: Recipe) -> tuple[Source, Source]:
         unknown = len(source) if source.labels is None else int((source.labels < 0).sum())
         if unknown:
             raise UsageError(f"{unknown} of {len(source)} images of {source.name} ({source.split}) have no label")
+    check_several(labels_of(train))
     return train, test
 
 

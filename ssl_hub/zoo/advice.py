@@ -6,18 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from ssl_hub.data.passed_over import BESIDE_SPLITS, MISSING, NAMES_SPLITS
+from ssl_hub.data.endings import IMAGES_ELSEWHERE
+from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES, BESIDE_SPLITS, MISSING, NAMES_SPLITS
 from ssl_hub.data.splits import alike
 
 LEAST_USED = 1 / 8
 """Share of the range of values below which images are a few grey levels."""
 
-# Files that hold images in some other way, so that leaving them out may be a mistake.
-_IMAGES_ELSEWHERE = frozenset(
-    (".7z", ".arw", ".avi", ".bz2", ".cr2", ".cr3", ".czi", ".dcm", ".dicom", ".dng", ".gz", ".h5", ".hdf5", ".heic",
-     ".heif", ".jxl", ".lif", ".mat", ".mov", ".mp4", ".nd2", ".ndpi", ".nef", ".nii", ".npy", ".npz", ".orf", ".pdf",
-     ".rar", ".raw", ".rw2", ".svs", ".tgz", ".webm", ".xz", ".zip", "without an ending")
-)  # fmt: skip
 FEWEST_IMAGES = 8  # that four batches of two are made of
 
 
@@ -65,7 +60,12 @@ def _of_splits(survey: Mapping[str, Any]) -> Iterator[Finding]:
         names = ", ".join(survey["splits"])
         fix = f"set data.pretrain_split to one of {names}, or to several joined by '+'"
         yield Finding(2, f"there is no split 'train'; there are {names}", fix)
-    elif len(survey["splits"]) == 1 and not survey["stream"]:
+    elif survey["stream"]:
+        return
+    elif all(known["classes"] is None for _, known in opened(survey)):
+        text = "no image has a label: that serves pre-training, and nothing can be measured on it"
+        yield Finding(0, text, "give labelled images by --monitor-data while it trains, or to probe and knn by --data")
+    elif len(survey["splits"]) == 1:
         yield Finding(0, "there is no held-out split", "lay out test/ beside train/, or probe with --folds 5")
 
 
@@ -173,7 +173,8 @@ def suggested_range(seen: Mapping[str, Any]) -> str:
 
 
 def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator[Finding]:
-    """By what a source has passed over: files, folders and rows that are not in the split and may be meant to be."""
+    """By what a source has passed over: files, folders and rows that are not in the split and may be meant to be; and
+    what else its layout has."""
     for reason, some in passed_over.items():
         if reason == MISSING:
             text = f"by the names of the others, {some['number']:,} files of {split!r} are missing ({some['example']})"
@@ -184,7 +185,12 @@ def of_what_was_left_out(split: str, passed_over: Mapping[str, Any]) -> Iterator
         if reason == BESIDE_SPLITS:
             text = f"folders of images beside the split folders left out: {some['number']:,} ({some['example']})"
             yield Finding(2, text, "where these are classes, move them; where one is a split, ask for it by its name")
-        if reason in _IMAGES_ELSEWHERE:
+        if reason == ALIKE_BELOW:
+            fix = "where those are the classes, and these splits, call them train and test"
+            yield Finding(2, f"the classes {some['example']}", fix)
+        if reason == AROUND_CLASSES:
+            yield Finding(0, f"all of split {split!r} lies in the folder {some['example']!r}, which is no class itself")
+        if reason in IMAGES_ELSEWHERE:
             kind = f"files {reason}" if reason.startswith("without") else f"{reason} files"
             yield Finding(2, f"{kind} of {split!r} left out: {some['number']:,} ({some['example']})",
                           "where they are images, store them as PNG, TIFF or JPEG")  # fmt: skip
@@ -216,10 +222,6 @@ def _of_classes(split: str, known: Mapping[str, Any]) -> Iterator[Finding]:
     if len(classes) > 1 and max(classes.values()) == 1:
         text = f"each image of {split!r} is a class of its own, {next(iter(classes))!r} for one"
         yield Finding(2, text, "what names images is no label: take another column (--label-column), or other folders")
-    if len(known["inner"]) > 1 and not known["called"]:
-        named = ", ".join(map(repr, list(classes)[:3]))
-        text = f"the classes {named} hold folders of the same names: {', '.join(map(repr, known['inner'][:3]))}"
-        yield Finding(2, text, "where those are the classes, and these splits, call them train and test")
     fewest, most = min(classes, key=classes.__getitem__), max(classes, key=classes.__getitem__)
     if len(classes) > 1 and classes[most] >= 20 * max(classes[fewest], 1):
         text = f"class {fewest!r} of {split!r} has {counted(classes[fewest])}, {most!r} {classes[most]:,}"

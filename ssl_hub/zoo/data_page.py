@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ssl_hub.data.passed_over import ALIKE_BELOW, AROUND_CLASSES
 from ssl_hub.zoo.advice import Finding, counted, findings
 from ssl_hub.zoo.data_plan import Plan
 
 _HARM = ("note", "look", "warning", "wrong")
 _ENDINGS = 4  # named of a split
+_SAID_BELOW = (AROUND_CLASSES, ALIKE_BELOW)  # nothing is passed over there
 
 
 def page(survey: Mapping[str, Any], given: str, advised: Plan | None) -> str:
@@ -32,8 +34,9 @@ def _splits(survey: Mapping[str, Any]) -> Iterator[str]:
     width = max(map(len, survey["splits"]))
     for split, known in survey["splits"].items():
         yield f"  {split:<{width}}  {_split(known)}"
-        if known.get("passed_over"):
-            shown = [f"{some['number']:,} {why} ({some['example']})" for why, some in known["passed_over"].items()]
+        passed = {why: some for why, some in known.get("passed_over", {}).items() if why not in _SAID_BELOW}
+        if passed:
+            shown = [f"{some['number']:,} {why} ({some['example']})" for why, some in passed.items()]
             yield f"  {'':<{width}}  passed over: {', '.join(shown)}"
 
 
@@ -95,11 +98,10 @@ def _found(found: list[Finding]) -> Iterator[str]:
 
 
 def _plan(advised: Plan | None, given: str) -> Iterator[str]:
-    if advised is not None:
-        yield "to train on it"
-        yield f"  {advised.command(given)}"
-        yield from (f"  {reason}" for reason in advised.reasons)
-        if advised.continued is not None:
-            yield "or"
-            yield f"  {advised.continued.command(given)}"
-            yield from (f"  {reason}" for reason in advised.continued.reasons)
+    if advised is None:
+        return
+    plans = [advised] if advised.continued is None else [advised, advised.continued]
+    for place, one in enumerate(reversed(plans) if advised.continue_first else plans):
+        yield "or" if place else "to train on it"
+        yield f"  {one.command(given)}"
+        yield from (f"  {reason}" for reason in one.reasons)

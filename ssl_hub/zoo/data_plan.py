@@ -18,6 +18,7 @@ _PHOTOGRAPH = 24  # pixels of the shorter side from which weights of ImageNet he
 _ENLARGED = 64  # pixels of their views, at least: weights of ImageNet know larger things
 _WEIGHTS = "resnet50.a1_in1k"
 _SMALL_DATA = 100_000  # images below which a small backbone and smaller views do
+_FEW_PHOTOGRAPHS = 10_000  # fewer teach less than weights of ImageNet know, see benchmarks/own_images.py
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Plan:
     settings: dict[str, str]
     reasons: tuple[str, ...]
     continued: Plan | None = None  # the same from weights that are there, for a small number of photographs
+    continue_first: bool = False  # whether that is the better advice: there are very few
 
     def with_columns(self, columns: Mapping[str, str | None]) -> Plan:
         """The same plan for data of which these columns were named."""
@@ -98,7 +100,9 @@ def plan(survey: Mapping[str, Any]) -> Plan | None:
         settings["data.on_bad_image"] = "skip"
     reasons.append(f"{recipe.backbone.name} and the rest as {name}, whose images are alike in size")
     few = images is not None and images < _SMALL_DATA and side >= _PHOTOGRAPH
-    return Plan(name, settings, tuple(reasons), _continued(settings, size, images) if few and images else None)
+    continued = _continued(settings, size, images) if few and images else None
+    is_better = continued is not None and images is not None and images < _FEW_PHOTOGRAPHS
+    return Plan(name, settings, tuple(reasons), continued, is_better)
 
 
 def _continued(settings: Mapping[str, str], size: int, images: int) -> Plan:

@@ -28,6 +28,8 @@ def grouped(*names: str) -> dict[str, list[str]]:
         (("32/train.tar", "64/train.tar"), r"\(32, 64\)"),
         (("fold1/train.tar", "fold1/test.tar", "fold2/train.tar"), r"\(fold1, fold2\); .* as ROOT/fold2,"),
         (("train_fold1.tar", "train_fold2.tar"), r"\(train_fold1\.tar, train_fold2\.tar\); move each to a folder"),
+        (("2020/train.parquet", "2021/train.parquet"), r"\(2020, 2021\); .* as ROOT/2021,"),
+        (("0/train.tar", "10/train.tar"), r"\(0, 10\)"),
         ((f"train_a/train{ONE}", f"train_b/train{ONE}"), r"\(train_a, train_b\)"),
     ],
 )
@@ -55,6 +57,8 @@ def test_configurations_that_belong_together_are_joined_as_it_says() -> None:
     [
         (("part-0/train-0.tar", "part-1/train-1.tar"), {"train": 2}),
         (("000/train.tar", "001/train.tar"), {"train": 2}),
+        (("000/train.tar", "099/train.tar", "100/train.tar"), {"train": 3}),
+        (("2021/train.parquet", "2021/test.parquet"), {"train": 1, "test": 1}),
         (("year=2023/train.parquet", "year=2024/train.parquet"), {"train": 2}),
         (("a/train-00000-of-00002.tar", "b/train-00001-of-00002.tar"), {"train": 2}),
         (("train/en/0.tar", "train/de/0.tar", "test/en/0.tar"), {"train": 2, "test": 1}),

@@ -10,7 +10,7 @@ from datasets import Dataset, Features
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from ssl_hub.data.passed_over import BESIDE_SPLITS
+from ssl_hub.data.passed_over import AROUND_CLASSES, BESIDE_SPLITS
 from ssl_hub.data.sources import open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
@@ -79,6 +79,83 @@ OPENED: Mapping[str, tuple[list[str], list[Opened]]] = {
         ["a/1.jpg", "a/.ipynb_checkpoints/1-checkpoint.jpg", ".git/x", "__pycache__/x.pyc"],
         [("train", 1, ("a",))],
     ),
+    "a satellite's images, in a folder that holds all classes": (
+        ["2750/crop/1.jpg", "2750/forest/1.jpg"],
+        [("train", 2, ("crop", "forest"))],
+    ),
+    "the same in folders of an archive": (
+        ["archive/EuroSAT/2750/crop/1.jpg", "archive/EuroSAT/2750/forest/1.jpg"],
+        [("train", 2, ("crop", "forest"))],
+    ),
+    "traffic signs": (
+        ["Final_Training/Images/00000/1.ppm", "Final_Training/Images/00001/1.ppm", "Final_Test/Images/1.ppm"],
+        [("train", 2, ("00000", "00001")), ("test", 1, FLAT)],
+    ),
+    "traffic signs in two folders": (
+        ["train/GTSRB/Images/00000/1.ppm", "train/GTSRB/Images/00001/1.ppm", "test/GTSRB/Images/1.ppm"],
+        [("train", 2, ("00000", "00001")), ("test", 1, FLAT)],
+    ),
+    "a folder around the classes of each split": (
+        ["train/images/a/1.png", "train/images/b/1.png", "test/images/b/1.png"],
+        [("train", 2, ("a", "b")), ("test", 1, ("a", "b"))],
+    ),
+    "the same in train alone": (
+        ["train/images/a/1.png", "train/images/b/1.png", "test/a/1.png", "test/b/1.png"],
+        [("train", 2, ("a", "b")), ("test", 2, ("a", "b"))],
+    ),
+    "the same in test alone": (
+        ["train/a/1.png", "train/b/1.png", "test/images/a/1.png", "test/images/b/1.png"],
+        [("test", 2, ("a", "b"))],
+    ),
+    "one class in train, where test has others": (
+        ["train/good/cam1/1.png", "train/good/cam2/1.png", "test/bad/cam1/1.png", "test/good/cam1/1.png"],
+        [("train", 2, ("good",))],
+    ),
+    "one class in test, where train has others": (
+        ["train/cat/1.png", "train/dog/1.png", "test/cat/day 1/1.png", "test/cat/day 2/1.png"],
+        [("test", 2, ("cat", "dog"))],
+    ),
+    "one folder of photographs, of which some are empty": (
+        ["2021/jan/1.png", "2021/feb/notes.txt", "2021/mar/1.png"],
+        [("train", 2, ("2021",))],
+    ),
+    "rock paper scissors": (
+        ["rps/rock/1.png", "rps/paper/1.png", "rps-test-set/rock/1.png", "rps-test-set/paper/1.png"],
+        [("train", 2, ("paper", "rock")), ("test", 2, ("paper", "rock"))],
+    ),
+    "the same with images to predict": (
+        ["Rps/rock/1.png", "Rps/paper/1.png", "rps-test/paper/1.png", "rps-validation/1.png"],
+        [
+            ("train", 2, ("paper", "rock")),
+            ("test", 1, ("paper", "rock")),
+            ("validation", 1, FLAT),
+            ("Rps", 2, ("paper", "rock")),
+        ],
+    ),
+    "horses or humans": (
+        ["horse-or-human/horses/1.png", "horse-or-human/humans/1.png", "validation-horse-or-human/humans/1.png"],
+        [("train", 2, ("horses", "humans")), ("test", 1, ("horses", "humans"))],
+    ),
+    "classes beside images to predict": (
+        ["toons/bart/1.png", "toons/lisa/1.png", "toons_testset/1.png"],
+        [("train", 2, ("bart", "lisa")), ("test", 1, FLAT)],
+    ),
+    "classes that are called nearly so": (
+        ["tube/near/1.png", "tube/far/1.png", "tube test/4/1.png"],
+        [("train", 3, ("tube", "tube test"))],
+    ),
+    "classes of images alone that are called so": (
+        ["tube/1.png", "tube test/1.png"],
+        [("train", 2, ("tube", "tube test"))],
+    ),
+    "the same the other way round": (
+        ["tube/near/1.png", "tube/far/1.png", "test tube/near/1.png", "test tube/far/1.png"],
+        [("train", 4, ("test tube", "tube"))],
+    ),
+    "classes of one split's name below": (
+        ["defect 1/test/1.png", "defect 2/test/1.png"],
+        [("train", 2, ("defect 1", "defect 2"))],
+    ),
     "numbers as classes": (["0/1.png", "1/1.png", "10/1.png", "2/1.png"], [("train", 4, ("0", "1", "10", "2"))]),
     "names in any script": (
         ["猫/一.png", "собака/1.png", "café au lait/1 (2).png"],
@@ -141,6 +218,18 @@ REFUSED: Mapping[str, tuple[list[str], str]] = {
     "categories that each have splits": (
         ["bottle/train/good/1.png", "bottle/test/broken/1.png", "cable/train/good/1.png"],
         r"class folder .*bottle holds folders called as splits \((test, train|train, test)\); lay them out",
+    ),
+    "years that each have a split": (
+        ["2020/train/a/1.png", "2021/train/a/1.png"],
+        r"data holds '2020', '2021', in which there are folders called as splits alone \(train\), .* as .*/2020, or",
+    ),
+    "years that are a split each": (
+        ["2020/train/a/1.png", "2021/test/a/1.png"],
+        r"data holds '2020', '2021', in which there are folders called as splits alone \(test, train\)",
+    ),
+    "pets in a folder of their own": (
+        ["pets/images/1.jpg", "pets/annotations/trimaps/1.png"],
+        r"/pets holds 'images' beside 'annotations'",
     ),
     "splits some folders down, beside others": (
         ["data/images/train/a/1.png", "data/images/val/a/1.png", "data/readme/about.txt"],
@@ -210,6 +299,13 @@ def test_refused(tmp_path: Path, habit: str) -> None:
     with pytest.raises(UsageError, match=text) as error:
         open_source(str(lay_out(tmp_path / "data", names)), "train")
     assert "\n" not in str(error.value)
+
+
+def test_a_folder_around_the_classes_is_said(tmp_path: Path) -> None:
+    root = str(lay_out(tmp_path / "data", ["all/2750/a/1.png", "all/2750/b/1.png", "all/README"]))
+    assert open_source(root, "train").passed_over == {AROUND_CLASSES: (1, "all/2750"), "text": (1, "README")}
+    said = [finding.text for finding in findings(survey(root))]
+    assert "all of split 'train' lies in the folder 'all/2750', which is no class itself" in said
 
 
 def test_splits_below_folds_are_no_classes(tmp_path: Path) -> None:

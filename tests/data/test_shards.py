@@ -2,6 +2,7 @@
 
 import gc
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from ssl_hub.data.shards import Shards, open_shards
 from ssl_hub.data.sources import open_source
 from ssl_hub.data.survey import survey
 from ssl_hub.errors import UsageError
-from ssl_hub.zoo.advice import findings
+from ssl_hub.zoo.advice import findings, while_training
 from tests.data.encoded import png, write_tar
 
 
@@ -168,6 +169,25 @@ def test_no_sample_is_left_out_for_the_kind_of_its_image(tmp_path: Path) -> None
         UsageError, match=r"sample '002' of shard .*a\.tar holds seg\.png and no jpg; name all kinds that"
     ):
         open_shards(str(tmp_path), "train", image_column="jpg")
+
+
+def test_samples_whose_images_are_not_read_are_said(tmp_path: Path) -> None:
+    """A phone's ``.heic`` among ``.jpg``: of the start as what was passed over, later by a warning, once for a kind."""
+    beside = {"3.jpg": png(3), "3.npy": b"x", "3.json": b"x", "README": b"x", ".2.heic": b"x", "4.json": b"x"}
+    write_tar(tmp_path / "0.tar", {"1.jpg": png(1), "2.heic": b"x", "a/2.HEIC": b"x", **beside, "9.dng": b"x"})
+    write_tar(tmp_path / "1.tar", {"5.jxl": b"x", "6.heic": b"x", "7.jpg": png(7), "8.jxl": b"x"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shards = open_shards(str(tmp_path), "train")
+        assert shards.passed_over == {".heic": (2, "2.heic"), ".dng": (1, "9.dng")}
+        assert len([*shards.read(0, 0)]) == 2
+        known = survey(str(tmp_path))["splits"]["train"]
+    said = while_training("train", known)
+    assert any(text.startswith(".heic files of 'train' left out: 2 (2.heic); where they are images") for text in said)
+    text = r"^sample 5\.jxl of shard .*/1\.tar has no image that is read, .*files \.jxl are; where"
+    with pytest.warns(UserWarning, match=text) as told:
+        assert values(shards) == [[1, 3], [7]]
+    assert len(told) == 1
 
 
 def test_what_lies_in_hidden_folders_of_a_tar_file_is_none_of_its_images(tmp_path: Path) -> None:

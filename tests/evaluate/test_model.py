@@ -149,8 +149,15 @@ def test_a_release_that_cannot_be_written_is_measured_and_keeps_nothing(released
     before = (released / "results.json").exists()
     monkeypatch.setattr(os, "access", lambda path, mode: path != released)
     assert ssl_hub.knn(released, workers=0, show_progress=True)[0].value > 10
-    assert "cannot be written: the results are not kept" in capsys.readouterr().err
+    assert "the release cannot be written: the results are not kept" in capsys.readouterr().err
     assert (released / "results.json").exists() == before
+
+
+def test_why_results_are_not_kept(tmp_path, monkeypatch):
+    said = [store.why_not_owned(folder) for folder in (store.BUNDLED / "directpred-digits", tmp_path)]
+    assert said == ["is part of the package", ""] and store.owned(tmp_path)
+    monkeypatch.setattr(store, "in_hub_cache", lambda folder: folder == tmp_path)
+    assert store.why_not_owned(tmp_path) == "lies in the Hub's cache"
 
 
 def test_other_data_leaves_the_released_classifier_alone(released, tmp_path):

@@ -10,6 +10,7 @@ from PIL import Image
 import ssl_hub
 from ssl_hub.data.sources import open_source
 from ssl_hub.errors import UsageError
+from ssl_hub.model.metrics import read_metrics
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy, tiff
 
@@ -34,6 +35,18 @@ def test_a_run_says_and_records_what_it_trains_on(tmp_path: Path, capsys: pytest
     assert facts["images"] == 23 and facts["classes"] == {"number": 2, "images": [11, 11, 12]}
     assert facts["looked_at"]["bits"] == {"16": 8} and facts["passed_over"][".czi"] == {"number": 1}
     assert "field_" not in json.dumps(facts) and "stack.czi" not in json.dumps(facts)
+
+
+def test_nothing_is_measured_on_one_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where kNN would say 100 %."""
+    for number in range(16):
+        path = tmp_path / "data" / ("train" if number % 2 else "val") / "images" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(number, (16, 16)))
+    run = trained(tmp_path / "data", tmp_path / "run", **{"runtime.knn_every_epochs": 1})
+    said = capsys.readouterr().err
+    assert "accuracy will not be measured: all 8 images of data/train are of class 'images', expected two or" in said
+    assert "kNN" not in said and all("knn_top1" not in reading for reading in read_metrics(run))
 
 
 def test_the_range_goes_with_the_release(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from ssl_hub.config import Data
 from ssl_hub.data.inventory import inventory
 from ssl_hub.data.sources import open_part, open_source
 from ssl_hub.data.survey import survey
+from ssl_hub.evaluate.extraction import warn_of_what_was_left_out
 from ssl_hub.zoo import get_recipe
 from ssl_hub.zoo.advice import findings, suggested_range, while_training
+from ssl_hub.zoo.data_page import page
 from ssl_hub.zoo.data_plan import Plan, plan
 from tests.data.encoded import png, write_tar
 from tests.data.microscopy import microscopy
@@ -117,13 +120,18 @@ def test_classes_of_one_image_each_are_said(tmp_path: Path) -> None:
     "outer", [("entrenamiento", "prueba"), ("tr", "va", "te"), ("训练", "测试"), ("photo", "sketch")]
 )
 def test_splits_under_unknown_names_are_not_taken_for_classes_in_silence(
-    tmp_path: Path, outer: tuple[str, ...]
+    tmp_path: Path, outer: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for split in outer:
         for name in ("cat", "dog"):
             fill(tmp_path / "data" / split / name, 3)
     (said,) = said_of(tmp_path / "data")
     assert said == f"the classes {', '.join(map(repr, sorted(outer)))} hold folders of the same names: 'cat', 'dog'"
+    source = open_source(str(tmp_path / "data"), "train")
+    told = f"{said}; where those are the classes, and these splits, call them train and test"
+    assert while_training("train", inventory(source)) == [told]
+    warn_of_what_was_left_out([source])  # where it is measured on
+    assert capsys.readouterr().err == f"warning: {told}\n"
 
 
 def test_folders_below_classes_that_differ_or_have_images_beside_them_are_none_of_these(tmp_path: Path) -> None:
@@ -155,6 +163,23 @@ def test_few_photographs_may_start_from_weights(tmp_path: Path, side: int, count
     made = get_recipe("directpred-own", **settings)
     assert made.backbone.init == "resnet50.a1_in1k" and made.views.size == (128 if side == 300 else 64)
     assert settings.get("train.batch_size") == expected and made.train.batch_size <= count // 4
+    said = page(survey(str(tmp_path / "photos")), "photos", advised)
+    assert said.index("ssl-hub train directpred-own") < said.index("\nor\n")
+    many = replace(advised, continue_first=False)
+    assert page(survey(str(tmp_path / "photos")), "photos", many).index("directpred-own") > said.index("\nor\n")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_what_can_be_measured_on_one_split_is_said(tmp_path: Path, labelled: bool) -> None:
+    """On images without labels nothing: no held-out split of them would help."""
+    for name in ("ant", "bee"):
+        fill(tmp_path / name, 4)
+        if not labelled:
+            (tmp_path / name / "0.png").rename(tmp_path / f"{name}.png")
+            shutil.rmtree(tmp_path / name)
+    texts = [finding.text for finding in findings(survey(str(tmp_path)))]
+    assert ("there is no held-out split" in texts) == labelled
+    assert any(text.startswith("no image has a label: ") for text in texts) != labelled
 
 
 def test_a_plan_trains_on_no_images_that_are_judged(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     config = read_config(folder)
     _check_recipe(folder, config["architecture"])
-    options = {"pretrained_cfg_overlay": image_settings(config), **model_args(folder / CONFIG, config)}
+    options = {"pretrained_cfg_overlay": image_settings(config), **_model_args(folder, config)}
     tensors = read_tensors(folder / MODEL)
     released = _released_classes(folder, config, tensors)
     model = backbones.create(
@@ -222,6 +222,17 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
     check_finite(path, tensors)
     model.value_range = str(config["ssl_hub"].get("range", "auto"))  # type: ignore[assignment]
     return model.eval()
+
+
+def _model_args(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """As :func:`model_args`, without a ``global_pool`` that is the architecture's own: not all take one."""
+    given = model_args(folder / CONFIG, config)
+    pool = given.pop("global_pool", None)
+    if pool is None:
+        return given
+    with torch.device("meta"):
+        own = backbones.pool_of(backbones.create(config["architecture"], **given))
+    return given if pool == own else {**given, "global_pool": pool}
 
 
 def _released_classes(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:

@@ -104,6 +104,7 @@ CONFIG = {"architecture": "test_vit", "pretrained_cfg": {"mean": [0.1, 0.2, 0.3]
         ("preprocessor_config.json", {"do_normalize": False}, (0.0, 0.0, 0.0)),
         ("preprocessor_config.json", {"image_mean": [123, 116, 103], "image_std": [58, 57, 57]}, None),
         ("config.json", ["no settings"], None),
+        ("config.json", {**CONFIG, "architecture": "resnet18"}, None),
     ],
 )
 def test_images_come_in_as_is_said_beside_the_file(tmp_path, beside, content, mean):

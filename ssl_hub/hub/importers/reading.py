@@ -127,7 +127,7 @@ def read_parts(
         where=where,
         architecture=architecture,
         classifier=beside,
-        stated=stated(path, content),
+        stated=stated(path, content, architecture),
         top_layer=classifier_of(whole.backbone, beside) if headless else None,
     )
 

@@ -41,12 +41,15 @@ class Stated:
     config: Mapping[str, Any]
 
 
-def stated(path: Path, content: Any) -> Stated:
-    """What is said of the model in a checkpoint file with this content."""
+def stated(path: Path, content: Any, architecture: str) -> Stated:
+    """What is said of the model in a checkpoint file with this content, which is read for an architecture. How images
+    came in is taken from a config.json of no other."""
     config, preprocessor = (_settings(path.parent / name) for name in (CONFIG, PREPROCESSOR))
     inside: Any = read_metadata(path) if is_safetensors(path) else content
     images = config.get("pretrained_cfg")
     images = images if isinstance(images, Mapping) else config
+    if any(name != architecture for name in _architectures(config)):
+        images = {}
     return Stated(
         architectures=tuple({name: None for said in (inside, config) for name in _architectures(said)}),
         normalisation=_normalisation(images, "mean", "std") or _normalisation(preprocessor, "image_mean", "image_std"),

@@ -50,6 +50,7 @@ from ssl_hub.model.stages import classifier_names, linear_classifier
 
 BRANCHES = ("online", "target")
 Branch = Literal["online", "target"]
+WRAPPED = "timm_model."  # before all names that transformers' TimmWrapper saves, beside a config.json as timm's
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -204,6 +205,8 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
     _check_recipe(folder, config["architecture"])
     options = {"pretrained_cfg_overlay": image_settings(config), **_model_args(folder, config)}
     tensors = read_tensors(folder / MODEL)
+    if all(name.startswith(WRAPPED) for name in tensors):
+        tensors = {name.removeprefix(WRAPPED): tensor for name, tensor in tensors.items()}
     released = _released_classes(folder, config, tensors)
     model = backbones.create(
         config["architecture"], num_classes=released if num_classes is None else num_classes, **options

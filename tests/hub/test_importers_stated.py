@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 from timm.models._hub import save_for_hf
-from transformers import ResNetConfig, ResNetModel
+from transformers import ResNetConfig, ResNetModel, TimmWrapperConfig, TimmWrapperForImageClassification
 
 import ssl_hub
 from ssl_hub.data.sources import open_source
@@ -103,6 +103,7 @@ CONFIG = {"architecture": "test_vit", "pretrained_cfg": {"mean": [0.1, 0.2, 0.3]
         ("preprocessor_config.json", {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}, (0.5, 0.5, 0.5)),
         ("preprocessor_config.json", {"do_normalize": False}, (0.0, 0.0, 0.0)),
         ("preprocessor_config.json", {"image_mean": [123, 116, 103], "image_std": [58, 57, 57]}, None),
+        ("open_clip_config.json", {"preprocess_cfg": {"mean": [0.4] * 3, "std": [0.3] * 3}}, (0.4, 0.4, 0.4)),
         ("config.json", ["no settings"], None),
         ("config.json", {**CONFIG, "architecture": "resnet18"}, None),
     ],
@@ -259,3 +260,16 @@ def test_a_classifier_made_of_what_timm_has_written_keeps_its_pooling_and_opens(
     assert again.global_pool.pool_type == "max" and again.num_classes == 10
     by_timm = timm.create_model(f"local-dir:{tmp_path / 'ours'}", pretrained=True).eval()
     torch.testing.assert_close(by_timm(images), again(images))
+
+
+@torch.no_grad()
+def test_a_model_of_timm_that_transformers_has_saved_opens(tmp_path):
+    config = TimmWrapperConfig(architecture="test_resnet")
+    config.num_labels = 5
+    model = others.lived_in(TimmWrapperForImageClassification(config)).eval()
+    model.save_pretrained(tmp_path)
+    inside, images = model.timm_model, torch.randn(2, 3, 64, 64)
+    wanted = inside.forward_head(inside.forward_features(images), pre_logits=True)
+    torch.testing.assert_close(open_model(str(tmp_path)).model(images), wanted)
+    torch.testing.assert_close(load_backbone(tmp_path, num_classes=None)(images), inside(images))
+    assert initial(recipe(tmp_path, "test_resnet", 64)).normalisation is not None

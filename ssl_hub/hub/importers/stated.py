@@ -20,7 +20,7 @@ from ssl_hub.model.files import CONFIG
 from ssl_hub.model.modes import eval_mode
 from ssl_hub.model.reading import read_json, read_metadata
 
-PREPROCESSOR = "preprocessor_config.json"  # of transformers
+PREPROCESSOR, OPEN_CLIP = "preprocessor_config.json", "open_clip_config.json"  # the first is transformers'
 ARCHITECTURE = ("arch", "architecture", "model", "model_name", "backbone", "backbone_name")  # keys that name one
 HELD = ("args", "config", "cfg", "hparams", "hyper_parameters")  # dictionaries of settings that may have such keys
 SHAPES = ("img_size", "num_classes", "in_chans")  # arguments of timm's models that the shapes of tensors tell
@@ -44,15 +44,15 @@ class Stated:
 def stated(path: Path, content: Any, architecture: str) -> Stated:
     """What is said of the model in a checkpoint file with this content, which is read for an architecture. How images
     came in is taken from a config.json of no other."""
-    config, preprocessor = (_settings(path.parent / name) for name in (CONFIG, PREPROCESSOR))
+    config, preprocessor, clip = (_settings(path.parent / name) for name in (CONFIG, PREPROCESSOR, OPEN_CLIP))
     inside: Any = read_metadata(path) if is_safetensors(path) else content
-    images = config.get("pretrained_cfg")
-    images = images if isinstance(images, Mapping) else config
-    if any(name != architecture for name in _architectures(config)):
-        images = {}
+    others = any(name != architecture for name in _architectures(config))
+    images = {} if others else _inside(config, "pretrained_cfg") or config
+    given = [(images, "mean", "std"), (preprocessor, "image_mean", "image_std")]
+    given += [(_inside(clip, "preprocess_cfg"), "mean", "std")]
     return Stated(
         architectures=tuple({name: None for said in (inside, config) for name in _architectures(said)}),
-        normalisation=_normalisation(images, "mean", "std") or _normalisation(preprocessor, "image_mean", "image_std"),
+        normalisation=next((found for said in given if (found := _normalisation(*said))), None),
         config=config,
     )
 
@@ -132,6 +132,11 @@ def _settings(path: Path) -> Mapping[str, Any]:
         found = read_json(path)
     except UsageError:  # of whatever else is called so
         return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _inside(settings: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = settings.get(key)
     return found if isinstance(found, dict) else {}
 
 

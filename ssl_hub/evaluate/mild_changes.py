@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
 from ssl_hub.data.images import Source
+from ssl_hub.errors import UsageError
 from ssl_hub.evaluate.features import Features
 from ssl_hub.evaluate.near_pairs import unit
 
@@ -65,13 +66,23 @@ def changed(image: Image.Image) -> list[Image.Image]:
 
 
 def calibrate(source: Source, features: Features, extract: Callable[[Source], Features]) -> Calibration:
-    """The threshold for images of ``source``, whose ``features`` are known; ``extract`` gives those of changed ones."""
+    """The threshold for images of ``source``, whose ``features`` are known; ``extract`` gives those of changed ones.
+
+    Raises UsageError where the model gives most images the same features, changed or not: there is no threshold.
+    """
     rows = np.unique(np.linspace(0, len(source) - 1, SAMPLE).round().astype(int))
     made = [copy for row in rows.tolist() for copy in changed(source.image(row))]
     own = unit(features.x[rows]).numpy()
     theirs = unit(extract(Source(source.name, "changed", made)).x).numpy()
-    copies = np.minimum((own.repeat(2, axis=0) * theirs).sum(axis=1), HIGHEST)
-    others = _nearest_other(own, features.x)
+    cosines = (own.repeat(2, axis=0) * theirs).sum(axis=1)
+    others, equal = _nearest_other(own, features.x)
+    collapsed = (cosines >= HIGHEST).mean() > 0.5 and (equal > len(source) / 2).mean() > 0.5
+    if collapsed or not own.any(axis=1).mean() > 0.5:
+        raise UsageError(
+            f"the model gives most images of {source.name} the same features, so it tells no duplicates from others: it"
+            " has collapsed, or its weights are not what they should be"
+        )
+    copies = np.minimum(cosines, HIGHEST)
     alike = others >= np.median(copies)
     unlike = others if alike.mean() > 0.5 else others[~alike]
 
@@ -83,11 +94,15 @@ def calibrate(source: Source, features: Features, extract: Callable[[Source], Fe
     return Calibration(threshold, len(rows), found, taken, told(threshold) < CLEAR)
 
 
-def _nearest_other(own: NDArray[np.float32], every: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each row's nearest of ``every``, those aside that are the same (itself among them)."""
-    nearest = np.full(len(own), -1, np.float32)
+def _nearest_other(
+    own: NDArray[np.float32], every: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The cosine of each row's nearest of ``every``, those aside that are the same (itself among them); and how many
+    are."""
+    nearest, equal = np.full(len(own), -1, np.float32), np.zeros(len(own), np.int64)
     for start in range(0, len(every), COLUMNS):
         cosines = own @ unit(every[start : start + COLUMNS]).numpy().T
+        equal += (cosines >= HIGHEST).sum(axis=1)
         cosines[cosines >= HIGHEST] = -1
         nearest = np.maximum(nearest, cosines.max(axis=1))
-    return nearest
+    return nearest, equal

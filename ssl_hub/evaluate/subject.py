@@ -65,9 +65,11 @@ def check_pools(model: nn.Module) -> None:
     """Raise UsageError for a classifier of timm, whose logits would be taken for its features. One whose classifier was
     replaced by an identity gives them, and of others ``num_classes`` may be of anything."""
     classes = getattr(model, "num_classes", 0)
+    if not (isinstance(classes, int) and classes > 0):
+        return
     classifier: Any = getattr(model, "get_classifier", tuple)()
     heads = classifier if isinstance(classifier, (tuple, list)) else [classifier]  # some have two
-    if isinstance(classes, int) and classes > 0 and not all(isinstance(head, nn.Identity) for head in heads):
+    if not all(isinstance(head, nn.Identity) for head in heads):
         raise UsageError(
             f"the model is a classifier of {classes} classes, and features are asked for: make it with num_classes=0,"
             " load it without a head, or call model.reset_classifier(0)"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ssl_hub.errors import UsageError
 from ssl_hub.exporting.program import Program
@@ -106,10 +106,27 @@ def _open_exported(path: Path) -> Run:
     return lambda images: list(module(images))
 
 
+class _Checked(nn.Module):
+    """What was traced, for nothing but images as they were: what a trace made of others would be wrong without a word.
+    The other formats see to that themselves."""
+
+    def __init__(self, traced: nn.Module, size: int, is_byte: bool) -> None:
+        super().__init__()
+        self.traced, self.size, self.is_byte = traced, size, is_byte
+
+    def forward(self, images: Tensor) -> Any:  # a tuple of as many as the program's
+        if images.dim() != 4 or images.size(1) != 3 or images.size(2) != self.size or images.size(3) != self.size:
+            raise ValueError(f"images are {images.shape}, expected [batch, 3, {self.size}, {self.size}]")
+        if (images.dtype == torch.uint8) != self.is_byte:
+            raise ValueError("images are of another type: uint8 with the normalisation inside, float with it beside")
+        return self.traced(images)
+
+
 def _write_script(program: Program, images: Tensor, path: Path, about: str) -> None:
     traced: Any = torch.jit.trace(program, (images,), check_trace=False)  # the whole is checked, in other batches
+    checked: Any = torch.jit.script(_Checked(traced, program.size, program.kind == "uint8").eval())
     with path.open("wb") as file:
-        torch.jit.save(traced, file, _extra_files={ABOUT: about})
+        torch.jit.save(checked, file, _extra_files={ABOUT: about})
 
 
 def _open_script(path: Path) -> Run:

@@ -93,6 +93,8 @@ def resolve(name: str | Path, files: Sequence[str] = TO_LOAD, *, check_hashes: b
     if is_path(text) and not text.startswith(PREFIX):
         raise _no_release_at(text)
     if isinstance(repository, str):
+        if os.path.isfile(expanded(text)):
+            raise _no_release_at(text)
         raise UsageError(f"no release {text!r} is here, and the Hub was {repository}{_way_on(text)}")
     try:
         return fetch(repository, files, check_hashes=check_hashes)
@@ -193,6 +195,11 @@ def _no_release_at(path: str) -> UsageError:
         return UsageError(
             f"{path!r} is a step of a run: evaluation, export, report and backbone.init take it; here it is the run as"
             f" it ended, {run!r}"
+        )
+    if folder.is_file():
+        return UsageError(
+            f"{path!r} is a file and no release: training takes a checkpoint as backbone.init; all else takes what"
+            f" `ssl-hub import auto {shlex.quote(path)} --recipe NAME` makes of it"
         )
     if folder.is_dir():
         return UsageError(f"{path!r} has no {CONFIG}, so it is no release; is the path that of another folder?")

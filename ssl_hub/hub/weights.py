@@ -13,7 +13,9 @@ what ``backbone.init`` of a recipe names, for the recipe's backbone.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +37,7 @@ from ssl_hub.model.lineage import INITIALISED_FROM as INITIALISED_FROM
 from ssl_hub.model.lineage import LINEAGE, UNKNOWN, lineage_of
 from ssl_hub.model.loading import load_into
 from ssl_hub.model.metrics import METRICS
+from ssl_hub.model.reading import read_json
 from ssl_hub.model.release import BRANCHES, load_strictly, read_config, read_facts, read_recipe
 from ssl_hub.model.stages import classifier_names
 
@@ -143,6 +146,11 @@ def initial(recipe: Recipe) -> Initial:
             " would not be the same"
         )
     model = _backbone_of(recipe)
+    if (theirs := backbones.pool_of(found.model)) != (ours := backbones.pool_of(model)):
+        raise UsageError(
+            f"{name} pools by {theirs!r}, and {recipe.backbone.name} as it is trained here by {ours!r}: its features"
+            " would not be the same"
+        )
     load_into(model, found.model.state_dict(), where=f"backbone.init {name}")
     value_range = None if found.config is None else str(found.config["ssl_hub"].get("range", "auto"))
     return _initial(model, (_three(config["mean"]), _three(config["std"])), found.origin, value_range)
@@ -151,7 +159,14 @@ def initial(recipe: Recipe) -> Initial:
 def _release_of(name: str) -> str:
     """The folder of a release, where the name is that of the weights' file in it: how images come in is beside it."""
     path = expanded(name.removesuffix(f"{PARTS}{AUTO}"))
-    return str(path.parent) if path.name == files.MODEL and (path.parent / files.CONFIG).is_file() else name
+    config = path.parent / files.CONFIG
+    if path.name != files.MODEL or not config.is_file():
+        return name
+    with suppress(UsageError):
+        settings = read_json(config)
+        if isinstance(settings, dict) and "architecture" not in settings:  # transformers' own
+            return name
+    return str(path.parent)
 
 
 def sha256_of(tensors: Mapping[str, Tensor]) -> str:
@@ -196,14 +211,14 @@ def _of_file(name: str, recipe: Recipe) -> Initial:
     path = expanded(text)
     if not path.is_file():
         raise UsageError(f"backbone.init is {name!r}, and there is no file {path}")
-    read = read_parts(path, source=source or AUTO, which=branch)  # type: ignore[arg-type]
+    read = read_parts(path, recipe.backbone.name, source=source or AUTO, which=branch)  # type: ignore[arg-type]
     model = _backbone_of(recipe)
-    stem, stem_by = read.load_into(model, recipe.backbone.name)
+    stem, stem_by = read.load_into(model)
     if stem != stem_of(model):
         raise UsageError(
             f"{name} has a {stem}, and {recipe.backbone.name} a {stem_of(model)}: its features would change"
         )
-    normalisation, licence = read.origin.normalisation_of(recipe.data), read.origin.licence
+    normalisation, licence = read.normalisation_of(recipe.data), read.origin.licence
     assumed = {"stem": stem_by == "assumed", "normalisation": normalisation is None}
     chain = [imported_link(read.facts, licence, assumed)]
     origin = {"kind": "file", "name": path.name, "licence": licence, LINEAGE: chain}
@@ -241,6 +256,13 @@ def _check_is_meant(name: str) -> None:
     try:
         store.resolve(name)
     except UsageError as error:
+        folder = expanded(name)
+        inside = sorted(n for n in os.listdir(folder) if Path(n).suffix in SUFFIXES) if os.path.isdir(folder) else []
+        if inside:
+            listed = ", ".join(inside[:4])
+            raise UsageError(
+                f"backbone.init is {name!r}, a folder that is no release: name one of its files ({listed})"
+            ) from None
         raise UsageError(
             f"backbone.init is {name!r}: no checkpoint file, no weights of timm (ARCHITECTURE.TAG), and: {error}"
         ) from None

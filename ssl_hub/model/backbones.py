@@ -169,6 +169,19 @@ def create_for(name: str, image_size: int | None, **options: Any) -> nn.Module:
     return model
 
 
+def pool_of(model: nn.Module) -> str | None:
+    """How a model pools, as timm calls it; None where it does not say."""
+    head = getattr(model, "head", None)
+    for pool in (
+        getattr(head, "global_pool", None),
+        getattr(head, "pool_type", None),
+        getattr(model, "global_pool", 0),
+    ):
+        if isinstance(name := getattr(pool, "pool_type", pool), str):
+            return name
+    return None
+
+
 def _takes(model: nn.Module, option: str) -> bool:
     """Whether the architecture's class names the option: some take any option, and drop what they do not know."""
     makers = (vars(kind)["__init__"] for kind in type(model).__mro__ if "__init__" in vars(kind))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from ssl_hub.errors import UsageError
 from ssl_hub.model import backbones
@@ -15,12 +16,19 @@ def load_into(model: nn.Module, tensors: Mapping[str, Tensor], *, where: str) ->
     """Load weights into a backbone that :func:`~ssl_hub.model.backbones.create` made, strictly, as they are finite.
 
     Weights of a model that is built for one size of images, and was built for another, are resampled as timm does it:
-    its position embeddings.
+    its position embeddings. (timm resamples the kernel that cuts patches too, which makes another network.)
     """
     own = model.state_dict()
-    reshaped = own.keys() == tensors.keys() and any(own[name].shape != tensors[name].shape for name in own)
+    differing = [name for name in own.keys() & tensors.keys() if own[name].shape != tensors[name].shape]
+    reshaped = own.keys() == tensors.keys() and differing and not any(_is_of_a_layer(model, name) for name in differing)
     check_finite(where, tensors)
     load_strictly(model, (reshaped and backbones.resampled(model, tensors)) or tensors, where=where)
+
+
+def _is_of_a_layer(model: nn.Module, name: str) -> bool:
+    """Whether a tensor is the weight or bias of a linear layer or a convolution, whose shape no size of images changes
+    in the same network."""
+    return isinstance(model.get_submodule(name.rpartition(".")[0]), (nn.Linear, _ConvNd))
 
 
 def check_finite(path: Path | str, tensors: Mapping[str, Tensor]) -> None:

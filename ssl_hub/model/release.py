@@ -50,6 +50,7 @@ from ssl_hub.model.stages import classifier_names, linear_classifier
 
 BRANCHES = ("online", "target")
 Branch = Literal["online", "target"]
+WRAPPED = "timm_model."  # before all names that transformers' TimmWrapper saves, beside a config.json as timm's
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -202,8 +203,10 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     config = read_config(folder)
     _check_recipe(folder, config["architecture"])
-    options = {"pretrained_cfg_overlay": image_settings(config), **model_args(folder / CONFIG, config)}
+    options = {"pretrained_cfg_overlay": image_settings(config), **_model_args(folder, config)}
     tensors = read_tensors(folder / MODEL)
+    if all(name.startswith(WRAPPED) for name in tensors):
+        tensors = {name.removeprefix(WRAPPED): tensor for name, tensor in tensors.items()}
     released = _released_classes(folder, config, tensors)
     model = backbones.create(
         config["architecture"], num_classes=released if num_classes is None else num_classes, **options
@@ -222,6 +225,17 @@ def load_backbone(folder: Path, *, num_classes: int | None = 0, which: Branch = 
     check_finite(path, tensors)
     model.value_range = str(config["ssl_hub"].get("range", "auto"))  # type: ignore[assignment]
     return model.eval()
+
+
+def _model_args(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """As :func:`model_args`, without a ``global_pool`` that is the architecture's own: not all take one."""
+    given = model_args(folder / CONFIG, config)
+    pool = given.pop("global_pool", None)
+    if pool is None:
+        return given
+    with torch.device("meta"):
+        own = backbones.pool_of(backbones.create(config["architecture"], **given))
+    return given if pool == own else {**given, "global_pool": pool}
 
 
 def _released_classes(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> int:

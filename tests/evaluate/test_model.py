@@ -75,6 +75,15 @@ def test_a_model_without_a_classifier_gives_features_whatever_num_classes_says()
     check_pools(two)
 
 
+@pytest.mark.parametrize("name", ["efficientvit_m0", "shvit_s1"])
+def test_a_model_whose_classifier_timm_does_not_find_gives_features(name):
+    with torch.device("meta"):
+        model = timm.create_model(name, num_classes=0)
+    with pytest.raises(AttributeError):  # timm 1.0.31
+        model.get_classifier()
+    check_pools(model)
+
+
 def test_what_timm_does_with_images_and_is_not_done_here_is_said():
     with pytest.warns(UserWarning, match="evaluates these weights with crop_mode 'squash'"):
         ssl_hub.eval_transform(with_cfg(crop_mode="squash"))

@@ -66,6 +66,18 @@ def test_a_model_that_tells_nothing_apart_is_doubtful(photos):
     assert calibration.doubtful and "hardly tells them apart here: look at --sheet" in calibration.text()
 
 
+@pytest.mark.parametrize("value", [0.0, 1.5])
+def test_a_model_that_has_collapsed_has_no_threshold(photos, value):
+    source = open_source(str(photos), "train")
+
+    def constant(of):
+        rows = np.full((len(of), 4), value, np.float32)
+        return Features(rows, np.full(len(of), -1), None, "photos", "train")
+
+    with pytest.raises(UsageError, match="gives most images of .* the same features, so it tells no duplicates"):
+        calibrate(source, constant(source), constant)
+
+
 def test_data_full_of_duplicates_does_not_hide_them(tmp_path):
     (tmp_path / "train").mkdir()
     for place, picture in enumerate(pictures(26, 64)):

@@ -87,6 +87,22 @@ def test_a_file_gives_what_the_release_gives(kind, tmp_path):
     assert beside["weights"]["licence"] == "apache-2.0" and beside["weights"]["recipe"] == "directpred-digits"
 
 
+@pytest.mark.parametrize(
+    ("taken", "given"),
+    [
+        ("uint8", torch.zeros(2, 3, 16, 16)),  # values of 0 to 1, most likely
+        ("float", torch.zeros(2, 3, 16, 16, dtype=torch.uint8)),
+        ("uint8", torch.zeros(2, 3, 32, 32, dtype=torch.uint8)),
+        ("uint8", torch.zeros(2, 16, 16, 3, dtype=torch.uint8)),
+    ],
+)
+def test_a_file_refuses_images_that_it_was_not_made_for(taken, given, tmp_path):
+    for kind, open_file in (("torchscript", torch.jit.load), ("torch-export", lambda p: torch.export.load(p).module())):
+        made = export("directpred-digits", tmp_path, format=kind, input=taken)
+        with pytest.raises(Exception, match=r"images are|Guard failed|dtype mismatch|expected scalar type"):
+            open_file(str(made.path))(given)
+
+
 @torch.no_grad()
 def test_a_head_gives_logits_and_names_its_classes(kind, tmp_path):
     to = tmp_path / f"digits{FORMATS[kind].ending}"

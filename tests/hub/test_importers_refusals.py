@@ -215,7 +215,7 @@ def test_missing_file_folder_and_file_without_tensors(refused, file, tmp_path):
         import_checkpoint(file, others.STL10)
     with pytest.raises(UsageError, match="cannot read .*: Is a directory"):
         import_checkpoint(tmp_path, others.STL10)
-    refused("holds no tensors, but dict", {"epoch": 3, "state_dict": {}})
+    refused("holds no tensors by name, but a dictionary of 'epoch', 'state_dict'", {"epoch": 3, "state_dict": {}})
 
 
 def test_same_name_for_two_tensors_is_an_error(file):

@@ -171,6 +171,16 @@ def test_a_vit_for_224_pixels_starts_at_96(tmp_path):
     torch.testing.assert_close(found.tensors["pos_embed"][:, 0], big.pos_embed[:, 0])
 
 
+def test_a_vit_of_other_patches_is_another_network(tmp_path):
+    file = tmp_path / "vit.safetensors"
+    for size, patch in ((32, 8), (64, 8), (64, 32)):
+        save_file(timm.create_model("test_vit", num_classes=0, img_size=size, patch_size=patch).state_dict(), file)
+        with pytest.raises(
+            UsageError, match=rf"patch_embed\.proj\.weight: \(64, 3, {patch}, {patch}\), not \(64, 3, 16, "
+        ):
+            weights.initial(recipe("test_vit", init=str(file), size=64))
+
+
 def test_weights_that_do_not_all_fit_are_named_with_their_shapes(saved, tmp_path):
     model, _ = saved
     state, file = model.state_dict(), tmp_path / "changed.safetensors"

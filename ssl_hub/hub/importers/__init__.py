@@ -1,6 +1,8 @@
 """Checkpoints of other projects to releases. Nothing in a checkpoint is ever executed.
 
-checkpoint   file -> tensors under bare dotted names
+content      file -> what is in it, whatever kind it is
+checkpoint   that -> tensors under bare dotted names
+stated       what is said of the model beside its tensors: its architecture, how images came in
 unsafe       what to say of a file that cannot be read so
 project      what is known of a project's checkpoints, and how they are told apart
 sources      tensors -> backbone, projector, predictor and target, one function for each project

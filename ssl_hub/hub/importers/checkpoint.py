@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,8 +11,7 @@ import torch
 from torch import Tensor
 
 from ssl_hub.errors import UsageError
-from ssl_hub.hub.importers.unsafe import way_out
-from ssl_hub.model.release import read_tensors
+from ssl_hub.hub.importers.content import read_content
 
 Tensors = dict[str, Tensor]
 
@@ -36,10 +34,11 @@ def read_checkpoint(path: Path) -> Tensors:
         UsageError: no such file; damaged; Python objects in it, which could only be made by running what the file
             says; no tensors; or two different tensors under what is one name.
     """
-    if path.suffix == ".safetensors":
-        content: Any = read_tensors(path)
-    else:
-        content = _load_without_code(path)
+    return tensors_of(read_content(path), path)
+
+
+def tensors_of(content: Any, path: Path) -> Tensors:
+    """The tensors of what a file holds, as :func:`read_checkpoint` gives them."""
     tensors: Tensors = {}
     for name, tensor in _flatten(content, "", 0):
         bare = bare_name(name)
@@ -51,7 +50,10 @@ def read_checkpoint(path: Path) -> Tensors:
             )
         tensors[bare] = tensor
     if not tensors:
-        raise UsageError(f"{path} holds no tensors, but {type(content).__name__}; expected a dictionary of tensors")
+        held = type(content).__name__
+        if isinstance(content, Mapping):
+            held = f"a dictionary of {', '.join(map(repr, list(content)[:6])) or 'nothing'}"
+        raise UsageError(f"{path} holds no tensors by name, but {held}; expected a dictionary of tensors")
     return tensors
 
 
@@ -104,33 +106,24 @@ def one_of(tensors: Tensors, role: str, *prefixes: str) -> Tensors:
     return first
 
 
-def _load_without_code(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        named = re.search(r"GLOBAL (\S+)", str(error))
-        if named is None:
-            raise UsageError(
-                f"{path} is damaged, or not written by torch.save (no tensors can be read from it)"
-            ) from None
-        raise UsageError(
-            f"{path} holds a Python object ({named[1]}), which only running what the file says would bring back, and"
-            f" that is never done here. If you trust its author: {way_out(path)}; then import that"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror or error}") from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
-        raise UsageError(f"{path} is damaged, or not written by torch.save ({reason})") from None
-
-
 def _flatten(value: Any, prefix: str, depth: int) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield prefix.removesuffix("."), value.detach()
     elif isinstance(value, Mapping) and depth < MOST_NESTED:
+        contained = any(key in CONTAINERS and isinstance(inner, Mapping) for key, inner in value.items())
         for key, inner in value.items():
+            if contained and key not in CONTAINERS and _is_no_network(inner, depth + 1):
+                continue
             if isinstance(inner, Tensor) or not TRAINING_STATE.search(str(key)):
                 yield from _flatten(inner, f"{prefix}{key}.", depth + 1)
+
+
+def _is_no_network(value: Any, depth: int) -> bool:
+    """Whether what stands beside the weights is a tensor alone, such as the best accuracy so far, or a dictionary of
+    some without two dimensions, which every network has."""
+    if isinstance(value, Mapping):
+        return all(tensor.ndim < 2 for _, tensor in _flatten(value, "", depth))
+    return isinstance(value, Tensor)
 
 
 def equal(a: Tensor, b: Tensor) -> bool:

@@ -18,11 +18,10 @@ from ssl_hub.atomic import expanded
 from ssl_hub.config import Recipe
 from ssl_hub.errors import UsageError
 from ssl_hub.hub import store
-from ssl_hub.hub.importers.backbone import find_backbone
 from ssl_hub.hub.importers.checkpoint import Tensors
 from ssl_hub.hub.importers.heads import fit, fit_predictor
 from ssl_hub.hub.importers.project import Parts, Source
-from ssl_hub.hub.importers.reading import AUTO, imported_link, read_parts
+from ssl_hub.hub.importers.reading import AUTO, CheckpointParts, imported_link, read_parts
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, stem_of
 from ssl_hub.model import backbones, files, lineage, release
 from ssl_hub.model.backbones import class_names
@@ -104,17 +103,17 @@ def import_checkpoint(
     if which not in release.BRANCHES:
         raise UsageError(f"which is {which!r}, expected 'online' or 'target'")
     folder = _free_folder(name or run_name(chosen), store.home() if to is None else expanded(to))
-    read = read_parts(expanded(file), source=source, which=which)
+    read = read_parts(expanded(file), chosen.backbone.name, source=source, which=which)
     siamese = build(chosen)
-    stem, stem_by = read.load_into(siamese.encoder.backbone, chosen.backbone.name, padding=padding)
+    stem, stem_by = read.load_into(siamese.encoder.backbone, padding=padding)
     if read.top_layer:
         warnings.warn(
             f"{read.path} may be supervised: {read.top_layer} is a linear layer on the backbone; it is left out, and if"
             " it is a classifier, the rest was trained with labels",
             stacklevel=2,
         )
-    chosen, normalisation_by = _normalised(chosen, read.origin, settings)
-    method, left_out = _method(siamese, chosen, read.parts, read.where)
+    chosen, normalisation_by = _normalised(chosen, read, settings)
+    method, left_out = _method(siamese, chosen, read)
     facts = read.facts
     imported = Imported(
         folder=folder,
@@ -181,22 +180,22 @@ def _free_folder(name: str, home: Path) -> Path:
     return folder
 
 
-def _normalised(recipe: Recipe, origin: Source, settings: Mapping[str, Any]) -> tuple[Recipe, Decider]:
+def _normalised(recipe: Recipe, read: CheckpointParts, settings: Mapping[str, Any]) -> tuple[Recipe, Decider]:
     """The recipe with the images' mean and std, and who decided them; its own are assumed."""
     if {"views.mean", "views.std"} & settings.keys():
         return recipe, "user"
-    stated = origin.normalisation_of(recipe.data)
+    stated = read.normalisation_of(recipe.data)
     if stated is None:
         return recipe, "assumed"
     return replace(recipe, views=replace(recipe.views, mean=stated[0], std=stated[1])), "source"
 
 
-def _method(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> tuple[Tensors, dict[str, str]]:
+def _method(siamese: Siamese, recipe: Recipe, read: CheckpointParts) -> tuple[Tensors, dict[str, str]]:
     """The content of method.safetensors: the heads and the target that are the recipe's; and why others are not."""
     fitted: dict[str, Tensors | str] = {
-        "projector": fit(parts.projector, siamese.encoder.projector.state_dict()),
-        "predictor": fit_predictor(parts.predictor, siamese.predictor.state_dict()),
-        "target": _target(siamese, recipe, parts, where),
+        "projector": fit(read.parts.projector, siamese.encoder.projector.state_dict()),
+        "predictor": fit_predictor(read.parts.predictor, siamese.predictor.state_dict()),
+        "target": _target(siamese, read),
     }
     method: Tensors = {}
     left_out: dict[str, str] = {}
@@ -204,12 +203,13 @@ def _method(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> tuple
         if isinstance(tensors, str):
             left_out[role] = tensors
         else:
-            release.check_finite(f"{where}, {role}", tensors)
+            release.check_finite(f"{read.where}, {role}", tensors)
             method |= {f"{role}.{name}": tensor for name, tensor in tensors.items()}
     return method, left_out
 
 
-def _target(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> Tensors | str:
+def _target(siamese: Siamese, read: CheckpointParts) -> Tensors | str:
+    parts, where = read.parts, f"{read.where}, target"
     network = siamese.target.network
     if not parts.target_backbone:
         return "none in the file"
@@ -218,8 +218,8 @@ def _target(siamese: Siamese, recipe: Recipe, parts: Parts, where: str) -> Tenso
     projector = fit(parts.target_projector, siamese.encoder.projector.state_dict())
     if isinstance(projector, str):
         return f"its projector does not fit: {projector}"
-    backbone, where = network.get_submodule("backbone"), f"{where}, target"
-    found = find_backbone(parts.target_backbone, backbone.state_dict(), architecture=recipe.backbone.name, where=where)
+    backbone = network.get_submodule("backbone")
+    found = read.backbone(parts.target_backbone, backbone.state_dict(), where=where)
     release.load_strictly(backbone, found, where=where)
     network.get_submodule("projector").load_state_dict(projector, strict=True)
     return network.state_dict()

@@ -7,19 +7,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
+from ssl_hub.config import Data
 from ssl_hub.errors import UsageError
 from ssl_hub.hub.importers.backbone import classifier_of, find_backbone, resnet_of
-from ssl_hub.hub.importers.checkpoint import read_checkpoint
-from ssl_hub.hub.importers.project import PLAIN, Parts, Source
+from ssl_hub.hub.importers.checkpoint import Tensors, tensors_of
+from ssl_hub.hub.importers.content import read_content
+from ssl_hub.hub.importers.project import PLAIN, Normalisation, Parts, Source
 from ssl_hub.hub.importers.sources import SOURCES, detect, plain
+from ssl_hub.hub.importers.stated import Stated, check_same, stated
 from ssl_hub.hub.importers.stem import Decider, Padding, Stem, settled_stem
 from ssl_hub.model import release
 from ssl_hub.model.backbones import class_names
 from ssl_hub.model.files import sha256
 from ssl_hub.model.lineage import UNKNOWN
 from ssl_hub.model.loading import load_into
+from ssl_hub.model.stages import classifier_names
 
 AUTO = "auto"
 
@@ -34,6 +38,9 @@ class CheckpointParts:
     whole: Parts  # as the source splits it
     parts: Parts  # of the branch that was asked for
     where: str
+    architecture: str  # of timm, that it is read for
+    classifier: frozenset[str]  # the names of that architecture's own classifier
+    stated: Stated
     top_layer: str | None  # a linear layer on the backbone, of a file that does not say what it is
 
     @property
@@ -51,11 +58,18 @@ class CheckpointParts:
         }
         return {key: value for key, value in found.items() if value is not None}
 
-    def load_into(
-        self, model: nn.Module, architecture: str, *, padding: Padding | None = None
-    ) -> tuple[Stem | None, Decider]:
+    def normalisation_of(self, data: Data) -> Normalisation | None:
+        """Mean and std of the images: as the file's own settings say, else what the source is known for."""
+        return self.stated.normalisation or self.origin.normalisation_of(data)
+
+    def backbone(self, tensors: Tensors, own: Mapping[str, Tensor], *, where: str) -> Tensors:
+        """Those of a model of the architecture, whose names and shapes are ``own``."""
+        return find_backbone(tensors, own, architecture=self.architecture, classifier=self.classifier, where=where)
+
+    def load_into(self, model: nn.Module, *, padding: Padding | None = None) -> tuple[Stem | None, Decider]:
         """Put the weights into a backbone: all fit, or a UsageError. Its stem, and who decided it."""
-        found = find_backbone(self.parts.backbone, model.state_dict(), architecture=architecture, where=self.where)
+        architecture = self.architecture
+        found = self.backbone(self.parts.backbone, model.state_dict(), where=self.where)
         try:
             stem = settled_stem(
                 found, model, self.origin.stems, stated=padding, source_pads_same=self.origin.pads_same,
@@ -67,6 +81,7 @@ class CheckpointParts:
             if looks in (None, resnet_of(model.state_dict())):
                 raise
             raise UsageError(f"this looks like {looks}, and the recipe's backbone is {architecture}: {error}") from None
+        check_same(self.stated, model, where=self.where)
         return stem
 
 
@@ -76,15 +91,18 @@ def imported_link(facts: Mapping[str, str], licence: str, assumed: Mapping[str, 
     return {"step": "imported", **facts, "licence": licence, "assumed": listed}
 
 
-def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "online") -> CheckpointParts:
-    """Read a checkpoint as :func:`import_checkpoint` does, which see."""
+def read_parts(
+    path: Path, architecture: str, *, source: str = AUTO, which: release.Branch = "online"
+) -> CheckpointParts:
+    """Read a checkpoint for a backbone as :func:`import_checkpoint` does, which see."""
     if source != AUTO and source not in SOURCES:
         raise UsageError(
             f"unknown source {source!r}; it is one of {', '.join(SOURCES.names())}, or {AUTO}: torchvision's and timm's"
             f" weights, and any backbone without a project, are {PLAIN!r}"
         )
     known = None if source == AUTO else SOURCES[source]
-    tensors = read_checkpoint(path)
+    content = read_content(path)
+    tensors = tensors_of(content, path)
     origin = known or detect(tensors, where=str(path))
     where = f"{path} (read as {origin.name}, {which} branch)"
     try:
@@ -99,6 +117,7 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
             replace(whole, classifier={}),
         )
     headless = origin.labels is None and not (whole.projector or whole.predictor)
+    beside = classifier_names(architecture)
     return CheckpointParts(
         path=path,
         origin=origin,
@@ -106,7 +125,10 @@ def read_parts(path: Path, *, source: str = AUTO, which: release.Branch = "onlin
         whole=whole,
         parts=_branch(whole, which, where),
         where=where,
-        top_layer=classifier_of(whole.backbone) if headless else None,
+        architecture=architecture,
+        classifier=beside,
+        stated=stated(path, content, architecture),
+        top_layer=classifier_of(whole.backbone, beside) if headless else None,
     )
 
 
@@ -121,7 +143,10 @@ def _branch(parts: Parts, which: release.Branch, where: str) -> Parts:
     if which == "online":
         if parts.target_backbone and not parts.backbone:
             name = next(iter(parts.target_backbone))
-            raise UsageError(f"{where}: no online network in it, but a target's ({name!r}); use which='target'")
+            raise UsageError(
+                f"{where}: no online network in it, but a target's ({name!r}); use which='target' (--which target, or"
+                f" FILE::{AUTO}::target as backbone.init)"
+            )
         return parts
     if not parts.target_backbone:
         raise UsageError(f"{where}: no target network in it (SimSiam has none); use which='online'")

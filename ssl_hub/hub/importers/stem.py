@@ -54,6 +54,13 @@ def pads_same(model: nn.Module) -> bool:
     return any(type(module).__name__ == "Conv2dSame" for module in model.modules())
 
 
+def _pads(model: nn.Module) -> bool:
+    """Whether a convolution pads at all; those that cut an image into patches do not."""
+    return any(isinstance(m, nn.Conv2d) and m.padding not in (0, (0, 0), "valid") for m in model.modules()) or (
+        pads_same(model)
+    )
+
+
 def settled_stem(
     tensors: Tensors,
     model: nn.Module,
@@ -86,7 +93,7 @@ def settled_stem(
     if ours is None or weight is None or weight.ndim != 4:
         if isinstance(stated, int):
             raise UsageError(f"padding is {stated}, and {architecture} has no stem of a ResNet to be padded so")
-        return ours, "assumed" if same is None else "user" if stated else "source"
+        return ours, "user" if stated else "source" if same is not None or not _pads(model) else "assumed"
     kernel = weight.shape[-1]
     theirs = next((stem for stem in stems if stem.kernel == kernel), None)
     by: Decider = "source"

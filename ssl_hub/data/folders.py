@@ -74,9 +74,11 @@ class ImageFolder:
         self, split: Path, passed: PassedOver, classes: Collection[str] = (), around: Collection[tuple[str, ...]] = ()
     ) -> Path:
         """The folder of a split's classes or images. ``classes`` and folders ``around`` them are those of train."""
+        if folder_alone(unwrapped := _unwrapped(split), PassedOver()) is None:
+            return unwrapped  # as almost always: the other splits need not be listed
         others = (listing(_unwrapped(other), PassedOver())[0] for other in self._folders.values() if other != split)
         named = {name for names in others if len(names) > 1 for name in names}
-        return _around_classes(_unwrapped(split), named.union(classes), around, passed)
+        return _around_classes(unwrapped, named.union(classes), around, passed)
 
     def _whole(self, split: str) -> Source:
         passed = PassedOver()

@@ -272,4 +272,5 @@ def test_a_model_of_timm_that_transformers_has_saved_opens(tmp_path):
     wanted = inside.forward_head(inside.forward_features(images), pre_logits=True)
     torch.testing.assert_close(open_model(str(tmp_path)).model(images), wanted)
     torch.testing.assert_close(load_backbone(tmp_path, num_classes=None)(images), inside(images))
-    assert initial(recipe(tmp_path, "test_resnet", 64)).normalisation is not None
+    found = initial(recipe(tmp_path, "test_resnet", 64)).normalisation
+    assert found == (inside.pretrained_cfg["mean"], inside.pretrained_cfg["std"])
